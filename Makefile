@@ -1,0 +1,72 @@
+# Every target makes what it needs: `make demo` or `make test` is enough in a fresh clone.
+# PYTHON=python3.11 make test   chooses the interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+GL := $(VENV)/.gl
+
+EGL_PACKAGES := libegl1 libegl-mesa0 libgl1-mesa-dri
+OSMESA_PACKAGES := libosmesa6
+# Draws one picture; fails where no OpenGL library works.
+DRAW := $(BIN)/python -c 'from ctrlformer.envs import pixel_fingerprint; pixel_fingerprint()'
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
+
+# One thread per worker: two workers with two threads each would fight over two cores.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.PHONY: venv gl test test-slow demo lint types contracts format clean
+
+venv: $(INSTALLED)
+gl: $(GL)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,tensorboard]' </dev/null
+	@touch $@
+
+# What is there, else Debian's packages where they may be installed, else the libraries in a wheel.
+$(GL): $(INSTALLED)
+	@if $(DRAW) >/dev/null 2>&1; then :; else \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing OpenGL packages ..."; \
+	    apt-get update -qq </dev/null >/dev/null; \
+	    $(APT_INSTALL) $(EGL_PACKAGES) </dev/null >/dev/null; \
+	    $(DRAW) >/dev/null 2>&1 || $(APT_INSTALL) $(OSMESA_PACKAGES) </dev/null >/dev/null; \
+	  fi; \
+	  $(DRAW) >/dev/null 2>&1 || { \
+	    echo "installing the wheel lavavu-osmesa ..."; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps lavavu-osmesa </dev/null; }; \
+	  $(DRAW) >/dev/null || { echo "no OpenGL: '$(BIN)/ctrlformer doctor' tells more"; exit 2; }; \
+	fi
+	@touch $@
+
+test: $(GL)
+	$(PYTEST)
+
+test-slow: $(GL)
+	$(PYTEST) -m slow
+
+demo: $(GL)
+	$(BIN)/ctrlformer demo
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+contracts: $(INSTALLED)
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

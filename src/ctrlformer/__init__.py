@@ -1,0 +1,57 @@
+"""ctrlformer: one visual-control agent that keeps learning new tasks from pixels.
+
+>>> import ctrlformer
+>>> env = ctrlformer.make_env("toy/reach")
+>>> env.action_space.shape
+(2,)
+
+`train`, `resume`, `evaluate` and `load` are all that most programs need. Names are looked up when first
+used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctrlformer.agents import SacAgent
+    from ctrlformer.api import Score, TrainedAgent, evaluate, load, resume, train
+    from ctrlformer.envs import make_env
+    from ctrlformer.errors import CtrlFormerError
+
+__all__ = [
+    "CtrlFormerError",
+    "SacAgent",
+    "Score",
+    "TrainedAgent",
+    "evaluate",
+    "load",
+    "make_env",
+    "resume",
+    "train",
+]
+
+_HOMES = {
+    "CtrlFormerError": "ctrlformer.errors",
+    "SacAgent": "ctrlformer.agents",
+    "Score": "ctrlformer.api",
+    "TrainedAgent": "ctrlformer.api",
+    "evaluate": "ctrlformer.api",
+    "load": "ctrlformer.api",
+    "make_env": "ctrlformer.envs",
+    "resume": "ctrlformer.api",
+    "train": "ctrlformer.api",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ctrlformer' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value  # the next use finds it without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,8 @@
+"""`python -m ctrlformer` is the command `ctrlformer`."""
+
+import sys
+
+from ctrlformer.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Agents: they act, and they learn from batches."""
+
+from ctrlformer.agents.sac import SacAgent
+
+__all__ = ["SacAgent"]

@@ -1,0 +1,62 @@
+"""The losses as pure functions of tensors, with the paper's equation numbers.
+
+Every Q value, target and log-probability is (B,), or (V, B) over V views: a stray (B, 1) would broadcast
+into (B, B) without an error, so each function checks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def soft_value(q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
+    """Equation 7: min of the two target Qs minus the entropy term."""
+    _same_shape(q1, q2, log_prob)
+    return torch.minimum(q1, q2) - temperature * log_prob
+
+
+def td_target(reward: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
+    """Equations 6 and 8: r + gamma V(s'), V averaged over the views of s'. `next_values` is (V, B)."""
+    _same_shape(reward, discount, next_values[0])
+    return reward + discount * next_values.mean(0)
+
+
+def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
+    """Equation 6: squared Bellman error, summed over both Qs and all views of s (Listing 3). Qs are (V, B)."""
+    _same_shape(q1[0], q2[0], target)
+    _same_shape(q1, q2)
+    return ((q1 - target).square() + (q2 - target).square()).mean(1).sum(0)
+
+
+def actor_loss(q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
+    """Equation 9, as a loss (Listing 2): temperature * log pi - min Q."""
+    _same_shape(q1, q2, log_prob)
+    return (temperature * log_prob - torch.minimum(q1, q2)).mean()
+
+
+def temperature_loss(temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """Appendix A: the temperature rises while the entropy is below its target."""
+    return (temperature * (-log_prob - target_entropy).detach()).mean()
+
+
+def byol_loss(prediction: Tensor, projection: Tensor, kind: str = "cosine") -> Tensor:
+    """Equation 10: 2 - 2 cos between online prediction and target projection, both (B, P); or plain MSE."""
+    _same_shape(prediction, projection)
+    if kind == "mse":
+        return F.mse_loss(prediction, projection)
+    return (2 - 2 * F.cosine_similarity(prediction, projection, dim=-1)).mean()
+
+
+def byol_momentum(start: float, progress: float) -> float:
+    """BYOL's cosine rise of the target's momentum from `start` to 1 over a stage."""
+    return 1 - (1 - start) * (math.cos(math.pi * min(max(progress, 0.0), 1.0)) + 1) / 2
+
+
+def _same_shape(*tensors: Tensor) -> None:
+    shapes = {tuple(tensor.shape) for tensor in tensors}
+    if len(shapes) > 1:
+        raise ValueError(f"shapes differ and would broadcast: {sorted(shapes)}")

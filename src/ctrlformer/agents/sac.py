@@ -1,0 +1,378 @@
+"""SAC with DrQ's regularisation and BYOL beside it, one set of heads per task; every part a switch.
+
+One update, few passes: an encoder pass yields all policy tokens and the contrastive token at once, so an
+update needs the online encoder with gradient on the views of s, without on the views of s', and the target
+encoder on the views of s' and one view of s. The actor reuses the critic pass's features, detached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ctrlformer.agents import losses
+from ctrlformer.config import AgentConfig, Config
+from ctrlformer.encoders import Encoder, make_encoder
+from ctrlformer.errors import NonFiniteError, TaskError
+from ctrlformer.nn.ema import ema_update, frozen_copy
+from ctrlformer.nn.heads import Actor, Critic, projector
+from ctrlformer.replay import Batch
+
+Policy = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+
+LOWER_RATE = "try a lower --agent.learning-rate"
+
+
+class TaskHeads(nn.Module):
+    """What belongs to one task alone: actor, critics, target critics, temperature."""
+
+    def __init__(self, config: AgentConfig, features: int, action_dim: int) -> None:
+        super().__init__()
+        self.action_dim = action_dim
+        self.actor = Actor(features, action_dim, config)
+        self.critic = Critic(features, action_dim, config)
+        self.target_critic = frozen_copy(self.critic)
+        self.log_temperature = nn.Parameter(torch.tensor(config.init_temperature).log())
+        self.target_entropy = -float(action_dim) if config.target_entropy is None else config.target_entropy
+
+
+class Contrast(nn.Module):
+    """BYOL's projector and predictor."""
+
+    def __init__(self, config: AgentConfig, inputs: int) -> None:
+        super().__init__()
+        hidden, outputs = config.projector_hidden, config.projector_dim
+        self.project = projector(inputs, hidden, outputs, config.projector_ends_in_norm)
+        self.predict = projector(outputs, hidden, outputs)
+
+
+class _Features(NamedTuple):
+    """One task's features of a batch, as the losses need them."""
+
+    now: Tensor  # (V, B, F) with gradient
+    next_policy: Tensor  # (W, B, F) for choosing the next action
+    next_value: Tensor  # (W, B, F) for valuing it
+    contrastive: Tensor | None  # (B, D) with gradient
+    contrastive_target: Tensor | None  # (B, D)
+
+
+class SacAgent:
+    """Learns one task at a time; keeps a token and heads for every task it was given."""
+
+    def __init__(self, config: Config, device: torch.device | str = "cpu", seed: int = 0) -> None:
+        self.config = config
+        self.settings = config.agent
+        self.device = torch.device(device)
+        self.tasks: list[str] = []
+        self.updates = 0
+        self._seed = seed
+        # Noise has its own generator, so that nothing else that draws from torch changes a training.
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        with _reproducible(seed):
+            self.encoder: Encoder = make_encoder(config.encoder, config.env).to(self.device)
+            self.contrast = Contrast(self.settings, self.encoder.contrastive_dim).to(self.device)
+        self.shares_encoder = self.settings.target_encoder == "online"
+        self.target_encoder = self.encoder if self.shares_encoder else frozen_copy(self.encoder)
+        self.target_projector = self.contrast.project if self.shares_encoder else frozen_copy(self.contrast.project)
+        self.heads = nn.ModuleList()
+        self._make_optimisers()
+
+    @property
+    def views(self) -> tuple[int, int]:
+        """How many views of s and of s' `update` wants in its batch."""
+        two = self.settings.q_regularisation
+        return (2 if two or self.settings.contrastive else 1, 2 if two else 1)
+
+    # Tasks
+
+    def add_task(self, task: str, action_dim: int) -> None:
+        """One more policy token, actor, critics and temperature; the token starts as the previous one's copy."""
+        index = len(self.tasks)
+        with _reproducible(self._seed + 1 + index):
+            copy_from = index - 1 if index else None
+            tokens = self.encoder.add_task(copy_from)
+            if not self.shares_encoder:
+                for parameter in self.target_encoder.add_task(copy_from):
+                    parameter.requires_grad_(False)
+                ema_update(self.target_encoder, self.encoder, 1.0)
+            heads = TaskHeads(self.settings, self.config.encoder.feature_dim, action_dim).to(self.device)
+        self.tasks.append(task)
+        self.heads.append(heads)
+        if tokens:
+            self._add_group(self.critic_optimiser, tokens, self.settings.encoder_lr_scale, self._plain_decay)
+        self._add_group(self.critic_optimiser, heads.critic.parameters(), 1.0, self._plain_decay)
+        self._add_group(self.actor_optimiser, heads.actor.parameters(), 1.0, self._plain_decay)
+        self._add_group(self.temperature_optimiser, [heads.log_temperature], 1.0, 0.0)
+
+    def policy(self, task: str, explore: bool) -> Policy:
+        """A function from one observation (H, W, C) to one action (A,): sampled, or the mean."""
+        index, heads = self._index(task), self._heads(task)
+
+        @torch.no_grad()
+        def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+            x = torch.from_numpy(pixels)[None].to(self.device)
+            features = self.encoder(x, index).policy[:, index]  # (1, F)
+            if explore:
+                action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
+            else:
+                action = heads.actor.mean_action(features)
+            numbers: NDArray[np.float32] = action[0].cpu().numpy()
+            return numbers
+
+        return act
+
+    # Learning
+
+    def update(self, task: str, batch: Batch, progress: float = 0.0) -> dict[str, float]:
+        """One gradient step on every loss; returns the figures to log. `progress` is the stage's, 0 to 1."""
+        heads = self._heads(task)
+        self._set_learning_rate(progress)
+        pixels, next_pixels = (torch.from_numpy(p).to(self.device) for p in (batch.pixels, batch.next_pixels))
+        action, reward, discount = (
+            torch.from_numpy(x).to(self.device) for x in (batch.action, batch.reward, batch.discount)
+        )
+        if not bool(torch.isfinite(reward).all()):
+            raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
+
+        self.encoder.observe(pixels[0], self._index(task))
+        features = self._encode(task, pixels, next_pixels)
+        metrics = self._update_critic(heads, features, action, reward, discount)
+        if self.updates % self.settings.actor_every == 0:
+            metrics |= self._update_actor(heads, features.now[0].detach())
+        self._update_targets(heads, progress)
+        self.updates += 1
+        return metrics
+
+    def _encode(self, task: str, pixels: Tensor, next_pixels: Tensor) -> _Features:
+        """All encoder passes of an update. `pixels` is (V, B, H, W, C), `next_pixels` (W, B, H, W, C)."""
+        index, batch = self._index(task), pixels.shape[1]
+        learnt = pixels[:2] if self.settings.q_regularisation else pixels[:1]
+        tokens = self.encoder(learnt.flatten(0, 1), index)
+        now = _by_view(tokens.policy[:, index], batch)
+        with torch.no_grad():
+            after = next_pixels.flatten(0, 1)
+            next_policy = self.encoder(after, index).policy[:, index]
+            # With a shared encoder the same pass serves the target Q heads.
+            next_value = next_policy if self.shares_encoder else self.target_encoder(after, index).policy[:, index]
+            contrastive_target = None
+            if self.settings.contrastive:
+                contrastive_target = self.target_encoder(pixels[1], index).contrastive
+        return _Features(
+            now,
+            _by_view(next_policy, batch),
+            _by_view(next_value, batch),
+            tokens.contrastive[:batch] if self.settings.contrastive else None,
+            contrastive_target,
+        )
+
+    def _update_critic(
+        self, heads: TaskHeads, features: _Features, action: Tensor, reward: Tensor, discount: Tensor
+    ) -> dict[str, float]:
+        """Critics, encoder and contrastive heads together: the paper's total loss, in equal parts."""
+        target = self._td_target(heads, features, reward, discount)  # (B,)
+        views = len(features.now)
+        q1, q2 = heads.critic(features.now.flatten(0, 1), action.repeat(views, 1))
+        q1, q2 = _by_view(q1, len(reward)), _by_view(q2, len(reward))  # (V, B)
+        critic = losses.critic_loss(q1, q2, target)
+        metrics = {
+            "critic_loss": critic.detach(),
+            "q": q1.detach().mean(),
+            "q_target": target.mean(),
+            "feature_std": features.now.detach()[0].std(0).mean(),
+            "batch_reward": reward.mean(),
+        }
+        loss = critic
+        if features.contrastive is not None and features.contrastive_target is not None:
+            contrastive = self._contrastive_loss(features.contrastive, features.contrastive_target)
+            metrics["contrastive_loss"] = contrastive.detach()
+            loss = loss + self.settings.contrastive_weight * contrastive
+        metrics["gradient_norm"] = self._step(self.critic_optimiser, loss, "critic")
+        return {name: float(value) for name, value in metrics.items()}
+
+    @torch.no_grad()
+    def _td_target(self, heads: TaskHeads, features: _Features, reward: Tensor, discount: Tensor) -> Tensor:
+        policy = features.next_policy.flatten(0, 1)
+        chosen = heads.actor.sample(policy, self._noise(len(policy), heads.action_dim))
+        q1, q2 = heads.target_critic(features.next_value.flatten(0, 1), chosen.action)
+        value = losses.soft_value(q1, q2, chosen.log_prob, heads.log_temperature.exp())
+        return losses.td_target(reward, discount, _by_view(value, len(reward)))
+
+    def _contrastive_loss(self, online: Tensor, target: Tensor) -> Tensor:
+        prediction = self.contrast.predict(self.contrast.project(online))
+        with torch.no_grad():
+            projection = self.target_projector(target)
+        return losses.byol_loss(prediction, projection, self.settings.contrastive_loss)
+
+    def _update_actor(self, heads: TaskHeads, features: Tensor) -> dict[str, float]:
+        """Actor and temperature, on detached features: the encoder learns nothing from them."""
+        sampled = heads.actor.sample(features, self._noise(len(features), heads.action_dim))
+        temperature = heads.log_temperature.exp()
+        heads.critic.requires_grad_(False)  # only the action's gradient is wanted
+        q1, q2 = heads.critic(features, sampled.action)
+        loss = losses.actor_loss(q1, q2, sampled.log_prob, temperature.detach())
+        self._step(self.actor_optimiser, loss, "actor")
+        heads.critic.requires_grad_(True)
+        metrics = {
+            "actor_loss": float(loss.detach()),
+            "entropy": -float(sampled.log_prob.detach().mean()),
+            "temperature": float(temperature.detach()),
+        }
+        if self.settings.learn_temperature:
+            loss = losses.temperature_loss(temperature, sampled.log_prob, heads.target_entropy)
+            self._step(self.temperature_optimiser, loss, "temperature")
+        return metrics
+
+    def _update_targets(self, heads: TaskHeads, progress: float) -> None:
+        due = (self.updates + 1) % self.settings.target_every == 0
+        if due:
+            ema_update(heads.target_critic, heads.critic, self.settings.critic_tau)
+        if self.shares_encoder:
+            return
+        if self.settings.target_encoder == "byol":
+            tau = 1 - losses.byol_momentum(self.settings.byol_momentum, progress)
+        elif due:
+            tau = self.settings.critic_tau
+        else:
+            return
+        ema_update(self.target_encoder, self.encoder, tau)
+        ema_update(self.target_projector, self.contrast.project, tau)
+
+    def _step(self, optimiser: torch.optim.Optimizer, loss: Tensor, name: str) -> Tensor:
+        """One optimiser step, refused before it happens when loss or gradient is not finite."""
+        if not bool(torch.isfinite(loss)):
+            raise NonFiniteError(
+                f"the {name} loss is {float(loss)} at update {self.updates}: try a lower learning rate"
+            )
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        parameters = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
+        limit = self.settings.gradient_clip
+        clip = float("inf") if limit is None or name != "critic" else limit
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if not bool(torch.isfinite(norm)):
+            raise NonFiniteError(
+                f"the {name} gradient is not finite at update {self.updates}: try a lower learning rate"
+            )
+        if norm > clip:
+            nn.utils.clip_grads_with_norm_(parameters, clip, norm)
+        optimiser.step()
+        return norm
+
+    # Optimisers
+
+    @property
+    def _plain_decay(self) -> float:
+        """Decay of biases, norms, tokens, positions and heads."""
+        return self.settings.weight_decay if self.settings.decay_on == "all" else 0.0
+
+    def _make_optimisers(self) -> None:
+        s = self.settings
+        encoder = [(name, p) for name, p in self.encoder.named_parameters()]
+        matrices = [p for name, p in encoder if p.ndim > 1 and "position" not in name]
+        others = [p for name, p in encoder if not (p.ndim > 1 and "position" not in name)]
+        self.critic_optimiser = self._adamw(matrices, s.encoder_lr_scale, s.weight_decay)
+        self._add_group(self.critic_optimiser, others, s.encoder_lr_scale, self._plain_decay)
+        self._add_group(self.critic_optimiser, self.contrast.parameters(), 1.0, self._plain_decay)
+        # Actor and temperature get their parameters with the first task.
+        self.actor_optimiser = self._adamw([], 1.0, 0.0)
+        self.temperature_optimiser = self._adamw([], 1.0, 0.0)
+
+    def _adamw(self, parameters: list[nn.Parameter], scale: float, decay: float) -> torch.optim.AdamW:
+        s = self.settings
+        group = {"params": parameters, "scale": scale, "weight_decay": decay}
+        return torch.optim.AdamW([group], lr=s.learning_rate, betas=(s.adam_beta1, s.adam_beta2), fused=True)
+
+    def _add_group(
+        self, optimiser: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], scale: float, decay: float
+    ) -> None:
+        optimiser.add_param_group({"params": list(parameters), "scale": scale, "weight_decay": decay})
+
+    def _set_learning_rate(self, progress: float) -> None:
+        s = self.settings
+        late = s.late_learning_rate is not None and progress >= s.late_from
+        rate = s.late_learning_rate if late else s.learning_rate
+        for optimiser in self._optimisers.values():
+            for group in optimiser.param_groups:
+                group["lr"] = rate * group["scale"]
+
+    @property
+    def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        return {
+            "critic": self.critic_optimiser,
+            "actor": self.actor_optimiser,
+            "temperature": self.temperature_optimiser,
+        }
+
+    # Saving
+
+    @property
+    def _modules(self) -> dict[str, nn.Module]:
+        modules: dict[str, nn.Module] = {"encoder": self.encoder, "contrast": self.contrast, "heads": self.heads}
+        if not self.shares_encoder:
+            modules |= {"target_encoder": self.target_encoder, "target_projector": self.target_projector}
+        return modules
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Everything that decides what the agent does next."""
+        saved = {name: dict(module.state_dict()) for name, module in self._modules.items()}
+        for name, optimiser in self._optimisers.items():
+            saved[f"{name}_optimiser"] = _optimiser_tensors(optimiser)
+        saved["random"] = {"generator": self.generator.get_state(), "updates": torch.tensor(self.updates)}
+        return saved
+
+    def load_tensors(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take over `tensors()` of an agent with the same config and tasks."""
+        for name, module in self._modules.items():
+            module.load_state_dict(dict(saved[name]))
+        for name, optimiser in self._optimisers.items():
+            _load_optimiser_tensors(optimiser, saved[f"{name}_optimiser"])
+        self.generator.set_state(saved["random"]["generator"].cpu())
+        self.updates = int(saved["random"]["updates"])
+
+    # Small things
+
+    def _noise(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator, device=self.device)
+
+    def _index(self, task: str) -> int:
+        if task not in self.tasks:
+            raise TaskError(f"this agent has not learnt {task!r}: it knows {', '.join(self.tasks) or 'no task yet'}")
+        return self.tasks.index(task)
+
+    def _heads(self, task: str) -> TaskHeads:
+        heads = self.heads[self._index(task)]
+        assert isinstance(heads, TaskHeads)
+        return heads
+
+
+def _by_view(flat: Tensor, batch: int) -> Tensor:
+    """(V*B, ...) to (V, B, ...)."""
+    return flat.reshape(-1, batch, *flat.shape[1:])
+
+
+@contextmanager
+def _reproducible(seed: int) -> Iterator[None]:
+    """Initial weights from a seed, without touching the caller's random state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's moments under flat names: parameter number, then the moment's name."""
+    state = optimiser.state_dict()["state"]
+    return {f"{number}.{key}": value for number, moments in state.items() for key, value in moments.items()}
+
+
+def _load_optimiser_tensors(optimiser: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in saved.items():
+        number, key = name.split(".")
+        state.setdefault(int(number), {})[key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -1,0 +1,179 @@
+"""The functions that `import ctrlformer` offers: train, resume, evaluate, load."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctrlformer import checkpoint, launch
+from ctrlformer.agents import SacAgent
+from ctrlformer.config import Config, from_json
+from ctrlformer.envs import canonical_task, make_env
+from ctrlformer.errors import ConfigError
+from ctrlformer.presets import preset as preset_config
+from ctrlformer.progress import watching
+from ctrlformer.rollout import Policy, record_video
+from ctrlformer.rollout import evaluate as play_episodes
+from ctrlformer.runs import RunFolder
+from ctrlformer.training import choose_device, restore_agent
+
+
+def train(
+    tasks: str | Sequence[str],
+    *,
+    preset: str = "compact",
+    frames: int | None = None,
+    seed: int = 1,
+    run: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> RunFolder:
+    """Learn one task, or several one after the other, in a new run folder.
+
+    `overrides` takes what the command line takes as flags. Ctrl-C saves a checkpoint, then raises
+    `KeyboardInterrupt`; `resume` goes on.
+
+    >>> import ctrlformer, tempfile
+    >>> folder = tempfile.mkdtemp() + "/first"
+    >>> overrides = {"training.seed_steps": 10, "agent.batch_size": 4}
+    >>> run = ctrlformer.train("toy/reach", preset="tiny", frames=60, run=folder, overrides=overrides, quiet=True)
+    >>> [(row["frames"], row["kind"]) for row in run.read_evals()]
+    [(0, 'learn'), (60, 'final')]
+    """
+    config = make_config([tasks] if isinstance(tasks, str) else tasks, preset, frames, seed, overrides or {})
+    with watching(quiet) as progress:
+        return launch.start(config, Path(run) if run else None, progress)
+
+
+def resume(run: str | Path, *, quiet: bool = False) -> RunFolder:
+    """Go on exactly where the run stopped, in the middle of an episode too; a finished run stays as it is."""
+    with watching(quiet) as progress:
+        return launch.resume(Path(run), progress)
+
+
+def evaluate(
+    run: str | Path, *, task: str | None = None, episodes: int = 10, seed: int | None = None, video: bool = False
+) -> list[Score]:
+    """Scores with the mean action over `episodes` episodes, for every task the run has learnt or for one.
+
+    `video` also films one more episode of each task into the run folder.
+
+    >>> import ctrlformer, tempfile
+    >>> folder = tempfile.mkdtemp() + "/evaluated"
+    >>> overrides = {"training.seed_steps": 10, "agent.batch_size": 4}
+    >>> run = ctrlformer.train("toy/reach", preset="tiny", frames=40, run=folder, overrides=overrides, quiet=True)
+    >>> [(score.task, len(score.returns)) for score in ctrlformer.evaluate(folder, episodes=2)]
+    [('toy/reach', 2)]
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes is {episodes}: it must be at least 1")
+    agent = load(run)
+    wanted = [agent.known_task(task)] if task else agent.tasks
+    seed = agent.config.seed if seed is None else seed
+    scores = []
+    for name in wanted:
+        with closing(make_env(name, agent.config.env)) as env:
+            returns = play_episodes(agent.learner, env, name, episodes, seed)
+            film = agent.run.videos / f"{name.replace('/', '-')}.mp4" if video else None
+            if film:
+                record_video(agent.learner, env, name, seed, film)
+            scores.append(Score(name, returns, film))
+    return scores
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well one task is done.
+
+    >>> print(Score("toy/reach", [10.0, 20.0]))
+    toy/reach: 15.0 ± 5.0 over 2 episodes
+    """
+
+    task: str
+    returns: list[float]
+    video: Path | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.returns))
+
+    def __str__(self) -> str:
+        film = f", video {self.video}" if self.video else ""
+        return f"{self.task}: {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes{film}"
+
+
+def load(run: str | Path) -> TrainedAgent:
+    """The agent of a run's newest checkpoint, ready to act.
+
+    >>> import ctrlformer, tempfile
+    >>> folder = tempfile.mkdtemp() + "/loaded"
+    >>> overrides = {"training.seed_steps": 10, "agent.batch_size": 4}
+    >>> run = ctrlformer.train("toy/reach", preset="tiny", frames=40, run=folder, overrides=overrides, quiet=True)
+    >>> agent = ctrlformer.load(folder)
+    >>> env = ctrlformer.make_env("toy/reach")
+    >>> pixels, info = env.reset(seed=3)
+    >>> agent.act(pixels, task="toy/reach").shape
+    (2,)
+    """
+    return TrainedAgent(RunFolder.open(Path(run)))
+
+
+class TrainedAgent:
+    """An agent that acts and no longer learns."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run, self.config = run, run.config
+        saved = checkpoint.load(run.checkpoints)
+        self.learner = SacAgent(self.config, choose_device(self.config.training.device), self.config.seed)
+        restore_agent(self.learner, saved)
+        self._policies: dict[str, Policy] = {}
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks it has learnt, in that order."""
+        return list(self.learner.tasks)
+
+    def act(self, pixels: NDArray[np.uint8], task: str | None = None) -> NDArray[np.float32]:
+        """The mean action (A,) for one observation (84, 84, 9); without a task, for the newest one."""
+        name = self.known_task(task) if task else self.tasks[-1]
+        if name not in self._policies:
+            self._policies[name] = self.learner.policy(name, explore=False)
+        return self._policies[name](pixels)
+
+    def known_task(self, task: str) -> str:
+        """The canonical name of a task it has learnt; any other is a `TaskError`."""
+        name = canonical_task(task)
+        self.learner.policy(name, explore=False)
+        return name
+
+
+def make_config(
+    tasks: Sequence[str], preset: str, frames: int | None, seed: int, overrides: Mapping[str, Any]
+) -> Config:
+    """A preset with changes, every one of them checked.
+
+    >>> make_config(["toy/reach"], "tiny", 100, 1, {"agent.discount": 0.9}).agent.discount
+    0.9
+    """
+    data = json.loads(json.dumps(dataclasses.asdict(preset_config(preset))))
+    data |= {"tasks": list(tasks), "seed": seed}
+    if frames is not None:
+        data["training"]["frames"] = frames
+    for name, value in overrides.items():
+        section, _, field = name.partition(".")
+        if not field or field not in data.get(section, {}):
+            raise ConfigError(f"unknown setting {name!r}: settings look like 'agent.discount'")
+        data[section][field] = value
+    return from_json(json.dumps(data))

@@ -1,0 +1,245 @@
+"""The command line: parses and calls. What a command needs is imported when it runs, so that --help is instant."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn, Protocol
+
+import tyro
+
+from ctrlformer import presets
+from ctrlformer.config import AgentConfig, Config, EncoderConfig, EnvConfig, TrainingConfig, differences
+from ctrlformer.errors import ConfigError, CtrlFormerError
+
+EXIT_WITHIN = 7.0  # seconds from a signal to the end of the update under way; saving comes after
+
+Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+class Command(Protocol):
+    """One subcommand: its fields are the flags, calling it does the work and may give an exit code."""
+
+    def __call__(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Train:
+    """Learn tasks from pixels, one after the other, in a new run folder."""
+
+    tasks: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TASK [TASK ...]")]
+    """Tasks to learn, such as cartpole_swingup; `ctrlformer tasks` lists them."""
+    preset: str
+    """Where the settings below start from; `ctrlformer presets` lists them."""
+    frames: int | None
+    """Simulator steps for each task; short for --training.frames."""
+    seed: int
+    """Everything random follows from it."""
+    run: Path | None
+    """Run folder; none makes runs/TASK-PRESET-seedS."""
+    wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff]
+    """Also log to Weights & Biases; short for --training.wandb."""
+    env: EnvConfig
+    encoder: EncoderConfig
+    agent: AgentConfig
+    training: TrainingConfig
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> Train:
+        """The flags' defaults are those of the preset that the arguments name."""
+        base = presets.preset(_value_of("--preset", arguments) or "compact")
+        return cls((), base.preset, None, 1, None, False, base.env, base.encoder, base.agent, base.training)
+
+    def __call__(self) -> None:
+        from ctrlformer import launch
+        from ctrlformer.progress import watching
+
+        settings = dataclasses.replace(
+            self.training, frames=self.frames or self.training.frames, wandb=self.wandb or self.training.wandb
+        )
+        config = Config(self.tasks, self.preset, self.seed, self.env, self.encoder, self.agent, settings)
+        with watching() as progress:
+            run = launch.start(config, self.run, progress, EXIT_WITHIN)
+            progress.say(f"finished: {run.path}")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on exactly where a run stopped, in the middle of an episode too."""
+
+    run: Run
+    """Run folder."""
+
+    def __call__(self) -> None:
+        from ctrlformer import launch
+        from ctrlformer.progress import watching
+
+        with watching() as progress:
+            run = launch.resume(self.run, progress, EXIT_WITHIN)
+            progress.say(f"finished: {run.path}")
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Score a run's newest checkpoint with the mean action."""
+
+    run: Run
+    """Run folder."""
+    task: str | None = None
+    """Only this task; none scores every task the run has learnt."""
+    episodes: int = 10
+    """Episodes of each task."""
+    video: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Also film one episode of each task into the run folder."""
+
+    def __call__(self) -> None:
+        from ctrlformer.api import evaluate
+
+        for score in evaluate(self.run, task=self.task, episodes=self.episodes, video=self.video):
+            print(score)
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the tasks that can be learnt."""
+
+    def __call__(self) -> None:
+        from ctrlformer.envs import list_tasks
+
+        print("\n".join(list_tasks()))
+        print("gym/ID for any Gymnasium environment with continuous actions, such as gym/CarRacing-v3")
+
+
+@dataclass(frozen=True)
+class Presets:
+    """Show the presets, or how two of them differ."""
+
+    diff: tuple[str, str] | None = None
+    """Two presets to compare."""
+
+    def __call__(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        names = self.diff or tuple(presets.PRESETS)
+        configs = [presets.preset(name) for name in names]
+        fields = {field: None for config in configs for field in differences(configs[0], config) if field != "preset"}
+        table = Table("setting", *names)
+        for field in fields:
+            table.add_row(field, *(str(_field(config, field)) for config in configs))
+        Console().print(table)
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check this machine, and print what mends it."""
+
+    def __call__(self) -> int:
+        from ctrlformer.doctor import run_doctor
+
+        return run_doctor(print)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train a small agent for about five minutes and show what it learnt."""
+
+    run: Path | None = None
+    """Run folder; none makes a new one in runs/."""
+
+    def __call__(self) -> None:
+        from ctrlformer.demo import main
+
+        main(self.run, EXIT_WITHIN)
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "train": Train,
+    "resume": Resume,
+    "eval": Eval,
+    "tasks": Tasks,
+    "presets": Presets,
+    "doctor": Doctor,
+    "demo": Demo,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 2 after a clear line on stderr, or 130/143 after a signal."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, _terminate)  # so that ending early runs every clean-up, and is 143 everywhere
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_overview())
+            return 0
+        return _parse(arguments)() or 0
+    except CtrlFormerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _terminate(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _parse(arguments: Sequence[str]) -> Command:
+    name, *rest = arguments
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        raise ConfigError(
+            f"unknown command {name!r}: {f'did you mean {near[0]!r}?' if near else 'see ctrlformer --help'}"
+        )
+    kind = COMMANDS[name]
+    prog = f"ctrlformer {name}"
+    if kind is Train:
+        return tyro.cli(Train, args=rest, prog=prog, default=Train.defaults(rest))
+    return tyro.cli(kind, args=rest, prog=prog)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {kind.__doc__}" for name, kind in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: ctrlformer COMMAND [OPTIONS]",
+            "",
+            "Trains one agent that learns task after task from pixels.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "ctrlformer COMMAND --help shows a command's options.",
+        ]
+    )
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
+    """The flag's value, given as two words or with an equals sign.
+
+    >>> _value_of("--preset", ["a", "--preset", "tiny"]), _value_of("--preset", ["--preset=paper"])
+    ('tiny', 'paper')
+    """
+    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(flag + "="):
+            return word.partition("=")[2]
+    return None
+
+
+def _field(config: Config, name: str) -> object:
+    """A setting by its dotted name."""
+    section, _, field = name.partition(".")
+    value: object = getattr(getattr(config, section), field) if field else getattr(config, section)
+    return value

@@ -1,0 +1,297 @@
+"""Every setting of a training, as frozen dataclasses, and their JSON form.
+
+Standard library only, so that `ctrlformer --help` starts at once. The defaults are the paper's (its text
+and appendix); the other presets are in `presets.py`, each as its differences from these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ctrlformer.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """How a task is shown to the agent."""
+
+    image_size: int = 84
+    """Height and width of a frame in pixels."""
+    frame_stack: int = 3
+    """Consecutive frames in one observation."""
+    action_repeat: int | None = None
+    """Frames per step; none takes the task's own (the paper's table, DrQ's for the rest)."""
+    render: Literal["fast", "exact"] = "fast"
+    """fast: smaller shadow map and buffer, almost the same pixels; exact: dm_control's own."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "image_size", "frame_stack")
+        if self.action_repeat is not None:
+            _at_least(1, self, "action_repeat")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """From stacked frames to one policy token per task and one contrastive token."""
+
+    kind: Literal["ctrlformer", "cnn"] = "ctrlformer"
+    """ctrlformer: the paper's pyramid Vision Transformer; cnn: DrQ's four convolutions."""
+    stem: Literal["patch", "conv"] = "patch"
+    """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
+    patch_size: int = 6
+    """Side of a patch in pixels."""
+    stem_width: int = 32
+    """Width of a patch before the conv stem's convolutions widen it to D."""
+    dim: int = 192
+    """Width D of every token."""
+    heads: int = 3
+    """Attention heads."""
+    blocks_per_stage: int = 3
+    """Transformer blocks in each of the three stages."""
+    mlp_ratio: int = 4
+    """Hidden width of a block's MLP, as a multiple of D."""
+    pooling: Literal["max2", "max3_mlp"] = "max2"
+    """Between stages. max2: 2x2 max, stride (2,1) then (1,2); max3_mlp: 3x3, (1,2) then (2,1), then an MLP."""
+    positions: Literal["patches", "all"] = "patches"
+    """Which tokens get a learned position: the patches only, or the special tokens as well."""
+    init: Literal["vit", "xavier"] = "vit"
+    """Weights at the start. vit: normal with deviation 0.02; xavier: as large as their width allows."""
+    position_scale: float = 0.02
+    """Standard deviation of positions and tokens at the start."""
+    feature_dim: int = 50
+    """Width of a policy token's output, which actor and critics read."""
+    feature_tanh: bool = True
+    """Whether the output passes through tanh."""
+    scale_pixels: bool = True
+    """Divide pixels by 255."""
+    normalise_pixels: bool = False
+    """Subtract each task's running mean image and divide by its running deviation."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "patch_size", "stem_width", "dim", "heads", "blocks_per_stage", "mlp_ratio", "feature_dim")
+        if self.dim % self.heads:
+            raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
+        _positive(self, "position_scale")
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """SAC with DrQ's regularisation and BYOL beside it."""
+
+    batch_size: int = 512
+    learning_rate: float = 1e-4
+    late_learning_rate: float | None = None
+    """Learning rate for the last part of a stage; none keeps the first to the end."""
+    late_from: float = 0.6
+    """Share of a stage after which the late learning rate holds."""
+    encoder_lr_scale: float = 1.0
+    """Encoder's learning rate as a multiple of the heads'."""
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    weight_decay: float = 0.1
+    """AdamW's decay."""
+    decay_on: Literal["encoder_matrices", "all"] = "encoder_matrices"
+    """What decays: the encoder's weight matrices, or every parameter."""
+    gradient_clip: float | None = None
+    """Largest norm of the encoder's and critics' gradient; none never clips."""
+    discount: float = 0.99
+    n_step: int = 1
+    """Steps of reward before the critic's estimate takes over."""
+    updates_per_step: int = 1
+    """Gradient updates after every step."""
+    actor_every: int = 2
+    """Updates between two updates of actor and temperature."""
+    target_every: int = 2
+    """Updates between two updates of the target Q heads."""
+    critic_tau: float = 0.01
+    """How far the target Q heads move towards the online ones."""
+    target_encoder: Literal["byol", "critic", "online"] = "byol"
+    """byol: an EMA copy whose momentum rises to 1; critic: an EMA copy at the Q heads' rate; online: none, the
+    online encoder serves both."""
+    byol_momentum: float = 0.996
+    """EMA momentum of target encoder and projector at a stage's start; rises to 1 at its end."""
+    q_regularisation: bool = True
+    """DrQ: average Q targets and losses over two random shifts; off uses one shift of each observation."""
+    contrastive: bool = True
+    """BYOL on the contrastive token beside the critic's loss."""
+    contrastive_loss: Literal["cosine", "mse"] = "cosine"
+    """cosine: 2 - 2 cos; mse: without normalising."""
+    contrastive_weight: float = 1.0
+    projector_dim: int = 96
+    projector_hidden: int = 384
+    projector_ends_in_norm: bool = False
+    """Whether the projector has one more batch norm at its end."""
+    shift: int = 4
+    """Largest random shift in pixels; 0 turns augmentation off."""
+    head_layers: int = 3
+    """Linear layers in actor and critics."""
+    head_width: int = 1024
+    head_norm: bool = False
+    """LayerNorm before each ReLU of actor and critics."""
+    log_std_min: float = -10.0
+    log_std_max: float = 2.0
+    init_temperature: float = 0.1
+    learn_temperature: bool = True
+    target_entropy: float | None = None
+    """none: minus the number of actions."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "batch_size", "n_step", "updates_per_step", "actor_every", "target_every")
+        _at_least(1, self, "projector_dim", "projector_hidden", "head_width")
+        _at_least(2, self, "head_layers")
+        _at_least(0, self, "shift")
+        _positive(self, "learning_rate", "encoder_lr_scale", "init_temperature")
+        for name in ("late_learning_rate", "gradient_clip"):
+            if getattr(self, name) is not None:
+                _positive(self, name)
+        _share(self, "late_from", "discount", "critic_tau", "byol_momentum", "adam_beta1", "adam_beta2")
+        if self.weight_decay < 0 or self.contrastive_weight < 0:
+            raise ConfigError("agent.weight_decay and agent.contrastive_weight cannot be negative")
+        if self.log_std_min >= self.log_std_max:
+            raise ConfigError(f"agent.log_std_min {self.log_std_min} must be below log_std_max {self.log_std_max}")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The loop around the agent."""
+
+    frames: int = 500_000
+    """Simulator steps in each stage."""
+    seed_steps: int = 1000
+    """Steps with random actions before learning starts."""
+    replay_capacity: int = 100_000
+    """Transitions kept per task."""
+    eval_every_frames: int = 10_000
+    eval_episodes: int = 10
+    checkpoint_every_frames: int = 10_000
+    log_every_steps: int = 100
+    """Steps between two rows of metrics.jsonl."""
+    device: str = "auto"
+    """auto takes a GPU when there is one; else a torch device such as cpu or cuda:1."""
+    threads: int | None = None
+    """CPU threads; none leaves the choice to torch."""
+    tensorboard: bool = True
+    """Also write TensorBoard files when tensorboard is installed."""
+    wandb: bool = False
+    """Also log to Weights & Biases (needs the extra `wandb`)."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "frames", "seed_steps", "replay_capacity", "eval_every_frames", "eval_episodes")
+        _at_least(1, self, "checkpoint_every_frames", "log_every_steps")
+        if self.threads is not None:
+            _at_least(1, self, "threads")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One whole training: what a run folder's config.json holds."""
+
+    tasks: tuple[str, ...] = ()
+    """Task names, one stage each."""
+    preset: str = "paper"
+    """The preset these settings started from."""
+    seed: int = 1
+    env: EnvConfig = field(default_factory=EnvConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**31:
+            raise ConfigError(f"seed {self.seed} must be between 0 and {2**31 - 1}")
+        repeated = sorted({task for task in self.tasks if self.tasks.count(task) > 1})
+        if repeated:
+            raise ConfigError(f"task {repeated[0]!r} is named twice: a run learns each task once")
+
+
+def to_json(config: Config) -> str:
+    """The config as indented JSON; `from_json` reads it back to an equal object."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Config:
+    """Read `to_json`'s text; a missing, unknown or ill-typed field is a `ConfigError` that names it."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"config is not JSON: {error}") from None
+    config = _decode(Config, data, "config")
+    assert isinstance(config, Config)
+    return config
+
+
+def differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Fields in which two configs of one type differ, as `{"agent.discount": (0.99, 0.98)}`."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for f in dataclasses.fields(old):
+        a, b = getattr(old, f.name), getattr(new, f.name)
+        if dataclasses.is_dataclass(a):
+            found |= differences(a, b, f"{prefix}{f.name}.")
+        elif a != b:
+            found[prefix + f.name] = (a, b)
+    return found
+
+
+def _decode(kind: Any, data: Any, path: str) -> Any:
+    """Check `data` against the annotation `kind`, so that a hand-edited file fails at its field."""
+    origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, data, path)
+    if origin is Literal:
+        if data in typing.get_args(kind) and isinstance(data, str):
+            return data
+        raise ConfigError(f"{path}: {data!r} is not one of {', '.join(typing.get_args(kind))}")
+    if origin in (typing.Union, types.UnionType):
+        if data is None:
+            return None
+        (kind,) = (a for a in typing.get_args(kind) if a is not type(None))
+        return _decode(kind, data, path)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise ConfigError(f"{path}: expected a list, found {data!r}")
+        return tuple(_decode(typing.get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(data))
+    if kind is float and type(data) is int:
+        return float(data)
+    if type(data) is not kind:
+        raise ConfigError(f"{path}: expected {kind.__name__}, found {data!r}")
+    return data
+
+
+def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{path}: expected an object, found {data!r}")
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(data) - set(hints))
+    missing = sorted(set(hints) - set(data))
+    if unknown or missing:
+        raise ConfigError(f"{path}: unknown fields {unknown}, missing fields {missing}; made by another version?")
+    return kind(**{name: _decode(hint, data[name], f"{path}.{name}") for name, hint in hints.items()})
+
+
+def _where(config: Any) -> str:
+    return type(config).__name__.removesuffix("Config").lower()
+
+
+def _at_least(low: int, config: Any, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < low:
+            raise ConfigError(f"{_where(config)}.{name} is {getattr(config, name)}: it must be at least {low}")
+
+
+def _positive(config: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not 0 < value < float("inf"):
+            raise ConfigError(f"{_where(config)}.{name} is {value}: it must be above 0 and finite")
+
+
+def _share(config: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise ConfigError(f"{_where(config)}.{name} is {getattr(config, name)}: it must be from 0 to 1")

@@ -1,0 +1,47 @@
+"""What every encoder returns and can do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from ctrlformer.config import EncoderConfig
+from ctrlformer.nn.pixels import PixelStatistics
+
+
+class Tokens(NamedTuple):
+    policy: Tensor  # (B, K, feature_dim), one per task
+    contrastive: Tensor  # (B, contrastive_dim)
+
+
+class Encoder(nn.Module):
+    """An encoder that gains tasks. Subclasses set `contrastive_dim` and define `forward` and `add_task`."""
+
+    contrastive_dim: int
+
+    def __init__(self, config: EncoderConfig, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.config = config
+        self.shape = shape  # (H, W, 3 x stacked frames)
+        self.statistics = PixelStatistics(shape) if config.normalise_pixels else None
+
+    def forward(self, pixels: Tensor, task: int) -> Tokens:
+        """Encode uint8 (B, H, W, C) frames of `task`: one pass yields the tokens of all tasks."""
+        raise NotImplementedError
+
+    def add_task(self, copy_from: int | None = None) -> list[nn.Parameter]:
+        """Make room for one more task and return the new parameters; no old one is replaced."""
+        if self.statistics is not None:
+            self.statistics.add_task()
+        return []
+
+    def observe(self, pixels: Tensor, task: int) -> None:
+        """Let the pixel statistics see a training batch."""
+        if self.statistics is not None:
+            self.statistics.update(pixels, task)
+
+    def pixel_scale(self, task: int) -> Tensor | float:
+        if self.statistics is not None:
+            return self.statistics.scale(task)
+        return 1 / 255 if self.config.scale_pixels else 1.0

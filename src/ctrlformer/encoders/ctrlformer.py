@@ -1,0 +1,172 @@
+"""The CtrlFormer encoder (Section 3.1, Figure 3): a pyramid Vision Transformer over patches, one policy
+token per task and one contrastive token."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ctrlformer.config import EncoderConfig
+from ctrlformer.encoders.contract import Encoder, Tokens
+from ctrlformer.errors import ConfigError
+from ctrlformer.nn.transformer import (
+    Block,
+    HalvingPool,
+    ResidualMlp,
+    channels_last,
+    grid_to_tokens,
+    initialise,
+    tokens_to_grid,
+)
+
+
+class PatchEmbedding(nn.Module):
+    """Cut uint8 pixels into patches and map each by one linear layer.
+
+    A linear layer on cut-out patches runs its backward pass twice as fast on a CPU as the convolution with
+    stride = kernel that computes the same.
+    """
+
+    def __init__(self, patch: int, channels: int, dim: int) -> None:
+        super().__init__()
+        self.patch = patch
+        self.linear = nn.Linear(patch * patch * channels, dim)
+
+    def forward(self, pixels: Tensor, mean: Tensor | None, scale: Tensor | float) -> Tensor:
+        """(B, H, W, C) to (B, H/p, W/p, D) of scale * (pixels - mean).
+
+        The map is linear, so its small matrix is scaled and its output centred, instead of a million pixels:
+        W s(x - m) + b = (sW)x + (b - (sW)m).
+        """
+        weight = self.linear.weight * scale
+        offset: Tensor = self.linear.bias
+        if mean is not None:
+            offset = offset - F.linear(self._cut(mean[None]), weight)  # (1, H/p, W/p, D)
+        return F.linear(self._cut(pixels), weight) + offset
+
+    def _cut(self, pixels: Tensor) -> Tensor:
+        """(B, H, W, C) to float (B, H/p, W/p, p*p*C); cut as bytes, since moving floats costs four times that."""
+        p, (batch, height, width, channels) = self.patch, pixels.shape
+        rows = pixels.reshape(batch, height // p, p, width // p, p, channels)
+        return rows.permute(0, 1, 3, 2, 4, 5).contiguous().flatten(3).float()
+
+
+class ConvTail(nn.Module):
+    """The rest of the conv stem: 3x3 convolutions of stride 2, each after a GELU, down to a 6x6 grid."""
+
+    LARGEST_GRID = 6
+
+    def __init__(self, channels: int, dim: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        while max(grid) > self.LARGEST_GRID:
+            layers += [nn.GELU(), nn.Conv2d(channels, dim, 3, stride=2, padding=1)]
+            channels, grid = dim, (-(-grid[0] // 2), -(-grid[1] // 2))
+        self.grid = grid
+        self.layers = nn.Sequential(*layers)
+        channels_last(self)
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """(B, h, w, c) to (B, h', w', D)."""
+        out: Tensor = self.layers(grid.permute(0, 3, 1, 2))
+        return out.permute(0, 2, 3, 1)
+
+
+class CtrlFormerEncoder(Encoder):
+    STAGES = 3
+
+    def __init__(self, config: EncoderConfig, shape: tuple[int, int, int]) -> None:
+        super().__init__(config, shape)
+        height, width, channels = shape
+        if height % config.patch_size or width % config.patch_size:
+            raise ConfigError(f"encoder.patch_size {config.patch_size} does not divide env.image_size {height}")
+        grid = (height // config.patch_size, width // config.patch_size)
+        dim = config.dim
+        conv = config.stem == "conv"
+        self.embed = PatchEmbedding(config.patch_size, channels, config.stem_width if conv else dim)
+        self.tail = ConvTail(config.stem_width, dim, grid) if conv else None
+        self.grid = grid if self.tail is None else self.tail.grid
+
+        self.contrastive_token = nn.Parameter(self._random(dim))
+        self.policy_tokens = nn.ParameterList()
+        self.positions = nn.Parameter(self._random(self.grid[0] * self.grid[1], dim))
+        # The released code gives the special tokens positions too; added to learned tokens, they start at zero.
+        self.special_positions = nn.ParameterList([nn.Parameter(torch.zeros(dim))] if self._all_positions else [])
+
+        self.stages = nn.ModuleList(
+            nn.ModuleList(Block(dim, config.heads, config.mlp_ratio) for _ in range(config.blocks_per_stage))
+            for _ in range(self.STAGES)
+        )
+        if config.pooling == "max2":
+            self.pools = nn.ModuleList([HalvingPool((2, 1)), HalvingPool((1, 2))])
+            self.after_pool: nn.Module = nn.Identity()
+        else:
+            self.pools = nn.ModuleList([nn.MaxPool2d(3, stride, padding=1) for stride in ((1, 2), (2, 1))])
+            self.after_pool = ResidualMlp(dim)
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, config.feature_dim)
+        self.contrastive_dim = dim
+        initialise(self, config.init)
+
+    @property
+    def _all_positions(self) -> bool:
+        return self.config.positions == "all"
+
+    def _random(self, *shape: int) -> Tensor:
+        return torch.randn(shape) * self.config.position_scale
+
+    def add_task(self, copy_from: int | None = None) -> list[nn.Parameter]:
+        super().add_task(copy_from)
+        start = self._random(self.config.dim) if copy_from is None else self.policy_tokens[copy_from].detach().clone()
+        new = [nn.Parameter(start.to(self.positions.device))]
+        self.policy_tokens.append(new[0])
+        if self._all_positions:
+            new.append(nn.Parameter(torch.zeros_like(new[0])))
+            self.special_positions.append(new[1])
+        return new
+
+    def token_counts(self) -> list[int]:
+        """Patch tokens in each stage: 196, 98, 49 in the paper."""
+        height, width = self.grid
+        first = height * width
+        if self.config.pooling == "max2":
+            height = -(-height // 2)
+        else:
+            width = -(-width // 2)
+        return [first, height * width, -(-self.grid[0] // 2) * -(-self.grid[1] // 2)]
+
+    def forward(self, pixels: Tensor, task: int) -> Tokens:
+        special = self._special_tokens().expand(len(pixels), -1, -1)  # (B, 1+K, D)
+        count = special.shape[1]
+        z = torch.cat([special, self._patches(pixels, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
+        grid = self.grid
+        for index, stage in enumerate(self.stages):
+            if index:
+                z, grid = self._pool(z, count, grid, index - 1)
+            last_stage = index == self.STAGES - 1
+            for depth, block in enumerate(stage.children()):
+                last_block = last_stage and depth == self.config.blocks_per_stage - 1
+                z = block(z, count if last_block else None)
+        z = self.norm(z)  # (B, 1+K, D): the last block kept the special tokens only
+        features = self.head(z[:, 1:])  # (B, K, feature_dim)
+        return Tokens(torch.tanh(features) if self.config.feature_tanh else features, z[:, 0])
+
+    def _special_tokens(self) -> Tensor:
+        tokens = torch.stack([self.contrastive_token, *self.policy_tokens])  # (1+K, D)
+        return tokens + torch.stack(list(self.special_positions)) if self._all_positions else tokens
+
+    def _patches(self, pixels: Tensor, task: int) -> Tensor:
+        """uint8 (B, H, W, C) to (B, N, D)."""
+        mean = None if self.statistics is None else self.statistics.mean[task]
+        grid = self.embed(pixels, mean, self.pixel_scale(task))
+        if self.tail is not None:
+            grid = self.tail(grid)
+        tokens: Tensor = grid.flatten(1, 2)
+        return tokens
+
+    def _pool(self, z: Tensor, count: int, grid: tuple[int, int], which: int) -> tuple[Tensor, tuple[int, int]]:
+        """Halve the patch tokens; special tokens pass by."""
+        pooled = self.pools[which](tokens_to_grid(z[:, count:], grid))  # (B, D, H', W')
+        patches = self.after_pool(grid_to_tokens(pooled))
+        return torch.cat([z[:, :count], patches], dim=1), (pooled.shape[2], pooled.shape[3])

@@ -1,0 +1,72 @@
+"""Tasks as pixels: `make_env("cartpole_swingup")`.
+
+Names are answered at once; simulators and OpenGL are loaded when the first environment is made. Nothing
+outside this package imports dm_control or gymnasium.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from ctrlformer.config import EnvConfig
+from ctrlformer.envs.registration import register_with_gymnasium
+from ctrlformer.envs.tasks import SUITE, action_repeat, canonical_task, list_tasks
+
+if TYPE_CHECKING:
+    from ctrlformer.envs.pixels import PixelEnv, Simulator
+
+__all__ = ["canonical_task", "list_tasks", "make_env", "pixel_fingerprint"]
+
+
+def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B008 (frozen)
+    """The task as a Gymnasium environment of stacked frames.
+
+    >>> env = make_env("toy/reach")
+    >>> observation, info = env.reset(seed=1)
+    >>> observation.shape
+    (84, 84, 9)
+    """
+    from ctrlformer.envs.pixels import PixelEnv
+
+    task = canonical_task(task)
+    repeat = action_repeat(task) if config.action_repeat is None else config.action_repeat
+    return PixelEnv(task, _make_simulator(task, config), repeat, config)
+
+
+def pixel_fingerprint(config: EnvConfig = EnvConfig(), task: str = "cartpole_swingup") -> str:  # noqa: B008
+    """Sixteen hex digits that change when this machine draws a fixed state of the task differently."""
+    env = make_env(task, config)
+    try:
+        observation, _ = env.reset(seed=0)
+        return hashlib.sha256(observation.tobytes()).hexdigest()[:16]
+    finally:
+        env.close()
+
+
+def make_registered(task: str, render_mode: str = "rgb_array", **settings: Any) -> PixelEnv:
+    """What `gymnasium.make` calls; `settings` are fields of `EnvConfig`."""
+    del render_mode  # there is only one
+    return make_env(task, EnvConfig(**settings))
+
+
+def _make_simulator(task: str, config: EnvConfig) -> Simulator:
+    kind, _, name = task.partition("/")
+    if kind == "toy":
+        from ctrlformer.envs.toy import Toy
+
+        return Toy(axes={"slide": 1, "reach": 2}[name])
+    if kind == "gym":
+        from ctrlformer.envs.gym import make_gym
+
+        return make_gym(task, name)
+    if kind == "manipulation":
+        from ctrlformer.envs.manipulation import make_manipulation
+
+        return make_manipulation(task, name, config)
+    from ctrlformer.envs.suite import make_suite
+
+    return make_suite(task, *SUITE[task], config)
+
+
+register_with_gymnasium()

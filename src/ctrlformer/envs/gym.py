@@ -1,0 +1,67 @@
+"""Any Gymnasium environment with continuous actions and RGB frames as a simulator: `gym/CarRacing-v3`."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+from PIL import Image
+
+from ctrlformer.envs.gl import use_backend
+from ctrlformer.envs.pixels import Frame, Pixels
+from ctrlformer.errors import RenderError, TaskError
+
+
+class GymSimulator:
+    """A Gymnasium environment, frame by frame; only its pictures are used, not its observations."""
+
+    def __init__(self, task: str, env: gymnasium.Env[object, NDArray[np.generic]]) -> None:
+        space = env.action_space
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            raise TaskError(f"{task} has the action space {space}: only a flat Box of continuous actions fits")
+        self._task = task
+        self._env = env
+        self._dtype = space.dtype
+        self.action_low = np.where(np.isfinite(space.low), space.low, -1.0).astype(np.float64)
+        self.action_high = np.where(np.isfinite(space.high), space.high, 1.0).astype(np.float64)
+
+    def reset(self, seed: int) -> None:
+        self._env.reset(seed=seed)
+
+    def step(self, action: NDArray[np.float64]) -> Frame:
+        _, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
+        return Frame(float(reward), bool(terminated), bool(truncated))
+
+    def pixels(self, size: int) -> Pixels:
+        image = np.asarray(self._env.render())
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
+            raise TaskError(f"{self._task} renders {image.dtype} of shape {image.shape}, not RGB pixels")
+        if image.shape[:2] == (size, size):
+            return image
+        return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BOX))
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def make_gym(task: str, env_id: str) -> GymSimulator:
+    """The Gymnasium environment `env_id`."""
+    with contextlib.suppress(RenderError):
+        use_backend()  # Gymnasium's MuJoCo environments need it; others do without
+    try:
+        env = gymnasium.make(env_id, render_mode="rgb_array")
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise TaskError(f"{task} needs a package that is not installed: {_one_line(error)}") from error
+    except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
+        near = difflib.get_close_matches(env_id, gymnasium.registry, n=1)
+        hint = f"; did you mean 'gym/{near[0]}'?" if near and near[0] != env_id else ""
+        raise TaskError(f"{task} cannot be made: {_one_line(error)}{hint}") from error
+    return GymSimulator(task, env)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,33 @@
+"""The one family of exceptions that a user can meet.
+
+Every message is a single line that names the thing and the fix: the command line prints it and exits
+with code 2, so nobody has to read a traceback for a mistyped task.
+"""
+
+
+class CtrlFormerError(Exception):
+    """Something the user can mend. `except ctrlformer.CtrlFormerError` catches every kind."""
+
+
+class ConfigError(CtrlFormerError):
+    """A setting, or a combination of settings, that cannot work."""
+
+
+class TaskError(CtrlFormerError):
+    """A task that does not exist or cannot be shown as pixels."""
+
+
+class RenderError(CtrlFormerError):
+    """No usable OpenGL on this machine."""
+
+
+class RunError(CtrlFormerError):
+    """A run folder that is missing, foreign, locked or cannot be written."""
+
+
+class CheckpointError(CtrlFormerError):
+    """A checkpoint or replay file that is damaged or does not fit."""
+
+
+class NonFiniteError(CtrlFormerError):
+    """A NaN or infinity in a reward, pixel, loss or gradient: training stops before it spreads."""

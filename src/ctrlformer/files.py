@@ -1,0 +1,105 @@
+"""Safe file operations: everything that must survive a crash, a full disk or a hostile folder goes through here.
+
+Two promises. What is written appears whole or not at all, and is on the disk when the call returns. What is
+read is an ordinary file of a bounded size: never a link that leads elsewhere, never a pipe that blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any, TypeAlias
+
+JSON: TypeAlias = Any  # what json.loads returns: whoever reads it checks what it uses
+
+TEMPORARY = ".tmp-"  # prefix of unfinished files and folders; a crash may leave one, and nobody ever reads it
+
+READ = os.O_RDONLY
+WRITE = os.O_WRONLY | os.O_CREAT  # goes on in a file that exists
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """A file descriptor of an ordinary file; a link, pipe, device or folder is an `OSError`."""
+    # Without O_NONBLOCK, opening a pipe that someone left in place of a file would wait for ever.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    return descriptor
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The bytes of an ordinary file of at most `limit` bytes; a longer one is an `OSError`."""
+    with open(open_regular(path, READ), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"{size} bytes, more than the {limit} that such a file can need", str(path))
+        return file.read(limit)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make names that were created, renamed or removed in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on the disk. Not atomic: for files inside an unfinished folder."""
+    with open(open_regular(path, WRITE | os.O_TRUNC), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`: after a crash at any moment it holds all of the old or all of the new."""
+    temporary = path.with_name(TEMPORARY + path.name)
+    try:
+        write_durable(temporary, data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder so that no crash leaves half of it under its own name."""
+    doomed = folder.with_name(TEMPORARY + folder.name)
+    remove_tree(doomed)
+    os.replace(folder, doomed)
+    fsync_folder(folder.parent)
+    remove_tree(doomed)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a file, a folder with all it holds, or a link (never what it leads to); nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def to_json(value: JSON) -> bytes:
+    """Indented JSON with a final newline; NaN and infinities, which are not JSON, raise `ValueError`."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def parse_json(data: bytes) -> JSON:
+    """The value of JSON text; anything wrong with it, its encoding or its depth is a `ValueError`."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def reason(error: OSError) -> str:
+    """What went wrong, in words for an error message."""
+    return error.strerror or str(error)

@@ -1,0 +1,106 @@
+"""Start a training in a new run folder, or go on with one: all that happens before the loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ctrlformer import checkpoint
+from ctrlformer.config import Config
+from ctrlformer.envs import canonical_task, pixel_fingerprint
+from ctrlformer.envs.gl import use_backend
+from ctrlformer.errors import CheckpointError, ConfigError
+from ctrlformer.machine import keep_freed_memory
+from ctrlformer.progress import Progress
+from ctrlformer.runs import RunFolder
+from ctrlformer.stopping import StopRequest
+from ctrlformer.trackers import check_trackers
+from ctrlformer.training import Trainer, choose_device
+
+
+def start(config: Config, folder: Path | None, progress: Progress, exit_within: float | None = None) -> RunFolder:
+    """Train from the beginning in a new run folder; what can be refused is refused before it exists."""
+    config = dataclasses.replace(config, tasks=tuple(canonical_task(task) for task in config.tasks))
+    if not config.tasks:
+        raise ConfigError("no task to learn: name at least one; `ctrlformer tasks` lists them")
+    check_trackers(config)
+    with StopRequest(exit_within) as stop:
+        facts = _facts(config)
+        run = RunFolder.create(folder or default_folder(config), config)
+        with run.lock():
+            run.write_environment(**facts)
+            _prepare_process(config)
+            Trainer(run, progress, stop).learn()
+    return run
+
+
+def resume(folder: Path, progress: Progress, exit_within: float | None = None) -> RunFolder:
+    """Go on exactly where the run in `folder` stopped; a finished one stays as it is."""
+    run = RunFolder.open(folder)
+    check_trackers(run.config)
+    with run.lock(), StopRequest(exit_within) as stop:
+        before = run.read_environment()
+        run.write_environment(**_facts(run.config))
+        for change in changed_facts(before, run.read_environment()):
+            progress.say(f"warning: {change} since the run last ran; it goes on, but perhaps not exactly")
+        _prepare_process(run.config)
+        _restored(run, progress, stop).learn()
+    return run
+
+
+def _restored(run: RunFolder, progress: Progress, stop: StopRequest) -> Trainer:
+    """A trainer at the newest checkpoint whose replay is sound as well."""
+    for saved in checkpoint.candidates(run.checkpoints, progress.say):
+        trainer = Trainer(run, progress, stop)
+        try:
+            trainer.restore(saved)
+        except CheckpointError as error:
+            progress.say(f"{error}; trying the checkpoint before it")
+        else:
+            return trainer
+    if run.read_metrics() or run.read_evals():
+        raise CheckpointError(f"no usable checkpoint in {run.checkpoints}: start again in a new run folder")
+    return Trainer(run, progress, stop)  # killed before its first checkpoint
+
+
+def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two environment.json and can change the numbers, in words.
+
+    >>> changed_facts({"pixels": "a", "cores": 2}, {"pixels": "b", "cores": 2})
+    ["pixels changed from 'a' to 'b'"]
+    """
+    names = ("device", "gl", "pixels", "cores", "python", "versions", "commit")
+    return [
+        f"{name} changed from {before.get(name)!r} to {now.get(name)!r}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _facts(config: Config) -> dict[str, Any]:
+    """What `write_environment` wants to know; draws every task once, so one that cannot be shown fails here."""
+    device = choose_device(config.training.device)
+    pixels = "+".join(pixel_fingerprint(config.env, task) for task in config.tasks)
+    only_toys = all(task.startswith("toy/") for task in config.tasks)  # these draw without OpenGL
+    return {"device": str(device), "gl": None if only_toys else use_backend(), "pixels": pixels}
+
+
+def _prepare_process(config: Config) -> None:
+    keep_freed_memory()
+    if config.training.threads:
+        torch.set_num_threads(config.training.threads)
+
+
+def default_folder(config: Config) -> Path:
+    """runs/<task>-<preset>-seed<S>, numbered if taken."""
+    more = f"+{len(config.tasks) - 1}" if len(config.tasks) > 1 else ""
+    name = f"{config.tasks[0].replace('/', '-')}{more}-{config.preset}-seed{config.seed}"
+    folder, number = Path("runs", name), 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs", f"{name}-{number}")
+    return folder

@@ -1,0 +1,1 @@
+"""Network parts that know nothing of reinforcement learning."""

@@ -1,0 +1,107 @@
+"""Named settings: `preset("compact")` gives a whole `Config` to start from.
+
+`paper` is the dataclasses' defaults. Every other preset is written as what it changes, so that reading
+this file tells how it differs; `ctrlformer presets --diff A B` prints the same.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+
+from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig
+from ctrlformer.errors import ConfigError
+
+PAPER = Config()
+
+# The authors' released code, where it departs from their text.
+OFFICIAL = replace(
+    PAPER,
+    preset="official",
+    encoder=replace(
+        PAPER.encoder,
+        blocks_per_stage=2,
+        pooling="max3_mlp",
+        positions="all",
+        feature_tanh=False,
+        scale_pixels=False,
+    ),
+    agent=replace(
+        PAPER.agent,
+        contrastive_loss="mse",
+        projector_ends_in_norm=True,
+        target_encoder="online",
+        head_layers=4,
+        weight_decay=0.01,
+        decay_on="all",
+    ),
+)
+
+# DrQ: the same learning on its convolutional encoder, without the contrastive loss.
+DRQ = replace(
+    PAPER,
+    preset="drq",
+    encoder=EncoderConfig(kind="cnn"),
+    agent=replace(PAPER.agent, contrastive=False, target_encoder="critic", weight_decay=0.0, learning_rate=1e-3),
+)
+
+# The smallest CtrlFormer that learns the cartpole tasks on two CPU cores; docs/results.md says how it was found.
+COMPACT = replace(
+    PAPER,
+    preset="compact",
+    encoder=EncoderConfig(
+        stem="conv",
+        dim=64,
+        heads=4,
+        blocks_per_stage=1,
+        mlp_ratio=2,
+        init="xavier",
+        position_scale=0.5,
+        normalise_pixels=True,
+    ),
+    agent=AgentConfig(
+        batch_size=256,
+        learning_rate=1e-3,
+        late_learning_rate=2.5e-4,
+        n_step=3,
+        target_every=1,
+        target_encoder="online",
+        q_regularisation=False,
+        contrastive=False,
+        head_width=512,
+        head_norm=True,
+    ),
+    training=TrainingConfig(frames=100_000, eval_episodes=5),
+)
+
+# For tests: every part real, everything small.
+TINY = replace(
+    COMPACT,
+    preset="tiny",
+    encoder=replace(COMPACT.encoder, dim=16, heads=2, stem_width=8, feature_dim=16),
+    agent=replace(COMPACT.agent, batch_size=16, head_width=32, contrastive=True, projector_hidden=16, projector_dim=8),
+    training=TrainingConfig(
+        frames=400,
+        seed_steps=20,
+        replay_capacity=1000,
+        eval_every_frames=200,
+        eval_episodes=1,
+        checkpoint_every_frames=100,
+        log_every_steps=10,
+    ),
+)
+
+PRESETS = {config.preset: config for config in (COMPACT, PAPER, OFFICIAL, DRQ, TINY)}
+
+
+def preset(name: str) -> Config:
+    """The preset called `name`.
+
+    >>> preset("paper").agent.batch_size
+    512
+    """
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(PRESETS)}"
+        raise ConfigError(f"unknown preset {name!r}: {hint}")
+    return PRESETS[name]

@@ -1,0 +1,348 @@
+"""One task's experience: a ring of single frames, sampled as randomly shifted stacks.
+
+A frame is stored once, as uint8, although it is part of several stacked observations. Frames and steps are
+numbered from 0 for ever; number modulo ring size is the place in memory. On disk every frame is one record of
+an append-only log, so a checkpoint costs only an fsync, and its position says how much of the log belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError
+from ctrlformer.files import JSON
+from ctrlformer.segments import SegmentLog
+
+FORMAT = 1
+CHANNELS = 3
+FIRST, TERMINATED = 1, 2  # flags of a record: an episode's first frame; the step that ended the episode for good
+FALLBACKS = 2  # checkpoints before the newest whose records stay on disk
+LARGEST_REWARD = float(np.finfo(np.float32).max)  # beyond it, and for NaN, a comparison says no
+
+Record = Any  # one element of an array of `_record_type`, or such an array without dimensions
+
+
+class Batch(NamedTuple):
+    """Steps of the past, as the learner wants them."""
+
+    pixels: NDArray[np.uint8]  # (V, B, 84, 84, 9)  V independent random shifts of s
+    action: NDArray[np.float32]  # (B, A)
+    reward: NDArray[np.float32]  # (B,)  discounted sum over the steps
+    discount: NDArray[np.float32]  # (B,)  discount ** steps really summed; 0 where the episode terminated
+    next_pixels: NDArray[np.uint8]  # (W, B, 84, 84, 9)  W shifts of the state after those steps
+
+
+class Replay:
+    """Holds the newest `capacity` steps of one task.
+
+    A folder makes it durable: `flush` when a checkpoint is written, `restore` to go on from one. A new
+    `Replay` is empty and discards what its folder held. Episodes shorter than about 8 steps on average need
+    more frames than the ring has, so fewer steps fit.
+
+    >>> replay = Replay(None, capacity=10, action_dim=1, image_size=4)
+    >>> replay.begin(np.zeros((4, 4, 3), np.uint8))
+    >>> replay.add(np.array([0.5]), 1.0, False, np.ones((4, 4, 3), np.uint8))
+    >>> batch = replay.sample(np.random.default_rng(0), 2, shift=1)
+    >>> batch.pixels.shape, batch.reward.tolist()
+    ((2, 2, 4, 4, 9), [1.0, 1.0])
+    """
+
+    def __init__(
+        self, folder: Path | None, capacity: int, action_dim: int, image_size: int = 84, frame_stack: int = 3
+    ) -> None:
+        self._allocate(capacity, action_dim, image_size, frame_stack)
+        self._log = None if folder is None else self._new_log(folder)
+        if self._log is not None:
+            self._log.cut(0)
+
+    def _allocate(self, capacity: int, action_dim: int, image_size: int, frame_stack: int) -> None:
+        if min(capacity, action_dim, image_size, frame_stack) < 1:
+            raise ConfigError("replay: capacity, action_dim, image_size and frame_stack must be at least 1")
+        self._shape = {
+            "capacity": capacity,
+            "action_dim": action_dim,
+            "image_size": image_size,
+            "frame_stack": frame_stack,
+        }
+        self._capacity, self._stack = capacity, frame_stack
+        self._slots = _slots(capacity, frame_stack)
+        self._record = _record_type(action_dim, image_size)
+        try:  # np.empty: memory that no frame has touched yet costs nothing
+            self._frame = np.empty((self._slots, image_size, image_size, CHANNELS), np.uint8)
+        except (MemoryError, ValueError):
+            gigabytes = ring_bytes(capacity, action_dim, image_size, frame_stack) / 1e9
+            raise ConfigError(
+                f"a replay of {capacity} steps needs {gigabytes:.1f} GB: lower training.replay_capacity"
+            ) from None
+        self._action = np.zeros((capacity, action_dim), np.float32)
+        self._reward = np.zeros(capacity, np.float32)
+        self._terminated = np.zeros(capacity, np.bool_)
+        self._frame_of = np.zeros(capacity, np.int64)  # number of the frame a step was taken at
+        self._episode_of = np.zeros(capacity, np.int64)  # number of the first frame of its episode
+        self._frames = self._steps = self._oldest = 0  # frames and steps so far; the oldest step still held
+        self._episode = 0  # number of the newest episode's first frame
+        self._open = False
+        self._earlier: deque[int] = deque(maxlen=FALLBACKS)  # first records that the last flushes need
+
+    def _new_log(self, folder: Path) -> SegmentLog:
+        # Segments small beside the ring: the oldest go one by one as the ring moves on.
+        return SegmentLog(folder, self._record.itemsize, per_segment=max(16, min(1024, self._slots // 8)))
+
+    def __len__(self) -> int:
+        """Steps that can be sampled."""
+        return self._steps - self._oldest
+
+    def begin(self, frame: NDArray[np.uint8]) -> None:
+        """An episode's first frame, (84, 84, 3)."""
+        self._check_frame(frame)
+        self._append(FIRST, np.zeros_like(self._action[0]), 0.0, frame)
+
+    def add(self, action: NDArray[np.float32], reward: float, terminated: bool, frame: NDArray[np.uint8]) -> None:
+        """A step: the action taken, what it earned, and the newest frame (84, 84, 3) after it."""
+        if not self._open:
+            raise RuntimeError("Replay.add before Replay.begin: every episode starts with its first frame")
+        self._check_frame(frame)
+        action = np.asarray(action, np.float32)
+        if action.shape != self._action.shape[1:]:
+            raise ValueError(f"action has shape {action.shape}, expected {self._action.shape[1:]}")
+        if not (abs(reward) <= LARGEST_REWARD and np.isfinite(action).all()):
+            raise NonFiniteError(f"reward {reward} with action {action.tolist()}: not stored, check the environment")
+        self._append(TERMINATED if terminated else 0, action, reward, frame)
+
+    def _check_frame(self, frame: NDArray[np.uint8]) -> None:
+        if frame.dtype != np.uint8 or frame.shape != self._frame.shape[1:]:
+            raise ValueError(f"frame is {frame.dtype} {frame.shape}, expected uint8 {self._frame.shape[1:]}")
+
+    def _append(self, flags: int, action: NDArray[np.float32], reward: float, frame: NDArray[np.uint8]) -> None:
+        record = np.empty((), self._record)
+        record["flags"], record["action"], record["reward"], record["frame"] = flags, action, reward, frame
+        if self._log is not None:
+            self._log.append(record.tobytes())
+        self._remember(record)
+
+    def _remember(self, record: Record, first: bool = False) -> None:
+        """Take one record into memory, as an episode's first if told so; `restore` passes through here as well."""
+        flags = int(record["flags"])
+        if first or flags & FIRST:
+            self._episode = self._frames
+        else:
+            place = self._steps % self._capacity
+            self._action[place], self._reward[place] = record["action"], record["reward"]
+            self._terminated[place] = bool(flags & TERMINATED)
+            self._frame_of[place], self._episode_of[place] = self._frames - 1, self._episode
+            self._steps += 1
+        self._frame[self._frames % self._slots] = record["frame"]
+        self._frames += 1
+        self._open = not flags & TERMINATED
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of steps beyond the capacity, and of those whose stack has lost a frame to the ring."""
+        self._oldest = max(self._oldest, self._steps - self._capacity)
+        while self._oldest < self._steps and self._first_needed() < self._frames - self._slots:
+            self._oldest += 1
+
+    def _first_needed(self) -> int:
+        """The oldest frame that the steps held, or the next step, can show."""
+        if self._oldest == self._steps:
+            return max(self._frames - self._stack, self._episode, 0)
+        place = self._oldest % self._capacity
+        return int(max(self._frame_of[place] - self._stack + 1, self._episode_of[place]))
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        batch_size: int,
+        *,
+        n_step: int = 1,
+        discount: float = 0.99,
+        shift: int = 4,
+        views: int = 2,
+        next_views: int = 2,
+    ) -> Batch:
+        """Steps drawn uniformly, each observation shifted by up to `shift` pixels (edges repeated), anew per view.
+
+        The sum of `n_step` rewards stops early at the end of the episode, or at the newest step.
+        """
+        if not len(self):
+            raise RuntimeError("Replay.sample on an empty replay: add a step first")
+        step = rng.integers(self._oldest, self._steps, size=batch_size)  # (B,)
+        offset = rng.integers(-shift, shift + 1, size=(views + next_views, batch_size, 2))  # (V + W, B, y and x)
+        place = step % self._capacity
+        reward, bootstrap, after = self._returns(step, n_step, discount)
+        episode = self._episode_of[place]
+        return Batch(
+            pixels=self._stacks(self._frame_of[place], episode, offset[:views]),
+            action=self._action[place],
+            reward=reward,
+            discount=bootstrap,
+            next_pixels=self._stacks(after, episode, offset[views:]),
+        )
+
+    def _returns(
+        self, step: NDArray[np.int64], n_step: int, discount: float
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+        """Discounted reward sums, the factor for the value after them, and the frame reached."""
+        start = step % self._capacity
+        total = np.zeros(len(step))  # (B,)
+        factor = np.ones(len(step))  # (B,)
+        count = np.zeros(len(step), np.int64)  # (B,) steps really summed
+        going = np.ones(len(step), np.bool_)  # (B,)
+        for ahead in range(n_step):
+            place = (step + ahead) % self._capacity
+            going &= (step + ahead < self._steps) & (self._episode_of[place] == self._episode_of[start])
+            total += np.where(going, factor * self._reward[place], 0.0)
+            factor = np.where(going, factor * discount, factor)
+            count += going
+        last = (step + count - 1) % self._capacity
+        bootstrap = np.where(self._terminated[last], 0.0, factor)
+        return total.astype(np.float32), bootstrap.astype(np.float32), self._frame_of[start] + count
+
+    def _stacks(
+        self, newest: NDArray[np.int64], episode: NDArray[np.int64], offset: NDArray[np.int64]
+    ) -> NDArray[np.uint8]:
+        """(V, B, 84, 84, 9): the frames up to `newest`; before an episode's start its first frame is repeated."""
+        back = np.arange(self._stack - 1, -1, -1)
+        slot = np.maximum(newest[:, None] - back, episode[:, None]) % self._slots  # (B, stack)
+        size = self._frame.shape[1]
+        stacks = np.empty((*offset.shape[:2], size, size, CHANNELS * self._stack), np.uint8)
+        _write_stacks(self._frame, slot, offset, stacks)
+        return stacks
+
+    def flush(self) -> dict[str, JSON]:
+        """Make everything added durable; the answer, stored in a checkpoint, is what `restore` needs.
+
+        Records that neither this checkpoint nor the two before it can need are deleted: should writing this one
+        fail, there are still two to go back to. Memory only: `{}`.
+        """
+        if self._log is None:
+            return {}
+        first = self._first_needed()
+        self._log.flush()
+        if len(self._earlier) == FALLBACKS:
+            self._log.discard_before(self._earlier[0])
+        if first not in self._earlier:
+            self._earlier.append(first)
+        return {
+            "format": FORMAT,
+            **self._shape,
+            "frames": self._frames,
+            "steps": self._steps,
+            "oldest": self._oldest,
+            "first": first,  # records before this one are not read
+            "steps_at_first": self._steps_at(first),
+        }
+
+    def _steps_at(self, first: int) -> int:
+        """The number of steps when frame `first`, from `_first_needed`, had just come: all since are one episode's."""
+        if not self._frames:
+            return 0
+        shown = self._frames - 1 if self._oldest == self._steps else int(self._frame_of[self._oldest % self._capacity])
+        return self._oldest - (shown - first)
+
+    @classmethod
+    def restore(
+        cls,
+        folder: Path,
+        position: Mapping[str, JSON],
+        capacity: int,
+        action_dim: int,
+        image_size: int = 84,
+        frame_stack: int = 3,
+    ) -> Replay:
+        """Exactly the content at the `flush` that returned `position`; what was logged after it is dropped.
+
+        A damaged or missing file is a `CheckpointError` that names it, and then nothing is changed.
+        """
+        self = cls.__new__(cls)
+        self._allocate(capacity, action_dim, image_size, frame_stack)
+        at = _read_position(folder, position, self._shape)
+        self._log = self._new_log(folder)
+        self._frames, self._steps, self._oldest = at.first, at.steps_at_first, at.oldest
+        for data in self._log.read(at.first, at.frames):
+            # Of the first record only the frame counts: the step that led to it is older than the oldest held.
+            self._remember(np.frombuffer(data, self._record)[0], first=self._frames == at.first)
+        if self._steps != at.steps:
+            raise CheckpointError(f"{folder} does not fit its checkpoint: {self._steps} steps instead of {at.steps}")
+        self._earlier.append(at.first)
+        self._log.cut(at.frames)
+        return self
+
+
+class _Position(NamedTuple):
+    """What `Replay.flush` returned, checked."""
+
+    frames: int
+    steps: int
+    oldest: int
+    first: int
+    steps_at_first: int
+
+
+def _read_position(folder: Path, position: Mapping[str, JSON], shape: Mapping[str, int]) -> _Position:
+    if position.get("format") != FORMAT:
+        raise CheckpointError(f"replay {folder} has format {position.get('format')!r}: this version reads {FORMAT}")
+    for name, size in shape.items():
+        if position.get(name) != size:
+            raise CheckpointError(f"replay {folder} was made with {name} {position.get(name)!r}, not {size}")
+    values: list[Any] = [position.get(name) for name in _Position._fields]
+    at = _Position(*values)
+    fits = all(type(number) is int and 0 <= number < 2**62 for number in values) and (
+        at.first <= at.frames <= at.first + _slots(shape["capacity"], shape["frame_stack"])
+        and at.steps_at_first <= at.oldest <= at.steps <= at.oldest + shape["capacity"]
+    )
+    if not fits:
+        raise CheckpointError(f"the checkpoint's position in replay {folder} makes no sense: {dict(position)}"[:500])
+    return at
+
+
+def ring_bytes(capacity: int, action_dim: int, image_size: int = 84, frame_stack: int = 3) -> int:
+    """Memory that a full `Replay` takes.
+
+    >>> ring_bytes(100_000, 6) <= 2_600_000_000
+    True
+    """
+    per_step = 4 * action_dim + 4 + 1 + 8 + 8
+    return _slots(capacity, frame_stack) * image_size**2 * CHANNELS + capacity * per_step
+
+
+def _slots(capacity: int, frame_stack: int) -> int:
+    """Frames in the ring: one per step, and room for the first frame of every episode."""
+    return capacity + capacity // 8 + frame_stack + 1
+
+
+def _record_type(action_dim: int, image_size: int) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            ("flags", "u1"),
+            ("reward", "<f4"),
+            ("action", "<f4", (action_dim,)),
+            ("frame", "u1", (image_size, image_size, CHANNELS)),
+        ]
+    )
+
+
+@numba.njit(nogil=True, cache=True)
+def _write_stacks(
+    frames: NDArray[np.uint8], slots: NDArray[np.int64], offsets: NDArray[np.int64], stacks: NDArray[np.uint8]
+) -> None:
+    """Crop every stack at its offset straight into `stacks`; clamped coordinates are what edge padding shows."""
+    views, batch, height, width, _ = stacks.shape
+    for v in range(views):
+        for b in range(batch):
+            dy, dx = offsets[v, b, 0], offsets[v, b, 1]
+            for k in range(slots.shape[1]):
+                source = frames[slots[b, k]]
+                for y in range(height):
+                    row = source[min(max(y + dy, 0), height - 1)]
+                    for x in range(width):
+                        column = min(max(x + dx, 0), width - 1)
+                        for c in range(CHANNELS):
+                            stacks[v, b, y, x, CHANNELS * k + c] = row[column, c]

@@ -1,0 +1,271 @@
+"""The run folder: everything about one training, readable by people and by the report without torch.
+
+`config.json` says what was asked for, `environment.json` on what machine, `metrics.jsonl` and `evals.jsonl` what
+came out, one JSON object a line. A folder without a sound `config.json` is not a run and is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from ctrlformer.config import Config, from_json
+from ctrlformer.config import to_json as config_to_json
+from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError, RunError
+from ctrlformer.files import (
+    JSON,
+    TEMPORARY,
+    WRITE,
+    fsync_folder,
+    open_regular,
+    parse_json,
+    read_bounded,
+    reason,
+    to_json,
+    write_atomic,
+)
+
+CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", "lock"
+METRICS, EVALS = "metrics.jsonl", "evals.jsonl"
+SMALL_FILE_BYTES = 1 << 20
+LOG_BYTES = 256 << 20  # a million rows: far more than a training writes
+
+Row: TypeAlias = dict[str, JSON]
+
+
+class RunFolder:
+    """One training's folder. `create` makes a new one, `open` takes an existing one."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> RunFolder:
+        """A new run; the folder must not exist, or be empty."""
+        if not path.name.isprintable():
+            raise RunError(f"run name {path.name!r} has unprintable characters: choose another")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            taken = [name for name in os.listdir(path) if not name.startswith(TEMPORARY)]
+            if taken:
+                raise RunError(f"{path} already holds {sorted(taken)[0]}: resume that run, or choose another --run")
+            write_atomic(path / CONFIG, config_to_json(config).encode())
+        except OSError as error:
+            raise RunError(f"cannot create run folder {path}: {reason(error)}") from error
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run."""
+        try:
+            if not path.is_dir():
+                raise RunError(f"no run folder at {path}: check the path")
+            text = read_bounded(path / CONFIG, SMALL_FILE_BYTES).decode()
+            return cls(path, from_json(text))
+        except FileNotFoundError:
+            raise RunError(f"{path} is not a run folder: it has no {CONFIG}") from None
+        except OSError as error:
+            raise RunError(f"cannot read {path / CONFIG}: {reason(error)}") from error
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise RunError(f"{path / CONFIG} is not a usable config: {error}") from None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self._inside("checkpoints")
+
+    @property
+    def videos(self) -> Path:
+        return self._inside("videos")
+
+    def replay(self, task: str) -> Path:
+        """The folder of one task's replay; `gym/CarRacing-v3` becomes `replay/gym+CarRacing-v3`."""
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*(/[A-Za-z0-9_][A-Za-z0-9_.:-]*)*", task) or len(task) > 200:
+            raise RunError(f"task name {task!r} cannot name a folder")
+        return self._inside("replay", task.replace("/", "+"))
+
+    def _inside(self, *names: str) -> Path:
+        """A folder of this run: a link in its place could lead writing, or deleting, anywhere."""
+        path = self.path
+        for name in names:
+            path = path / name
+            if path.is_symlink():
+                raise RunError(f"{path} is a link to another place: a run keeps its files inside itself")
+        return path
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for one training. The system lets go of it when the process dies, so it is never stale."""
+        path = self.path / LOCK
+        with contextlib.ExitStack() as stack:
+            try:
+                descriptor = open_regular(path, WRITE)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            except BlockingIOError:
+                raise RunError(f"run {self.path} is in use by {_holder(path)}: stop it first, or wait") from None
+            except OSError as error:
+                raise RunError(f"cannot lock run {self.path}: {reason(error)}") from error
+            yield
+
+    def append_metrics(self, row: Mapping[str, JSON]) -> None:
+        """One row of training figures."""
+        self._append(METRICS, row)
+
+    def append_eval(self, row: Mapping[str, JSON]) -> None:
+        """One row per evaluation."""
+        self._append(EVALS, row)
+
+    def _append(self, name: str, row: Mapping[str, JSON]) -> None:
+        try:
+            line = json.dumps(dict(row), allow_nan=False) + "\n"
+        except ValueError:
+            bad = [key for key, value in row.items() if isinstance(value, float) and not abs(value) < float("inf")]
+            raise NonFiniteError(f"{name}: {', '.join(bad) or 'a value'} is not a finite number") from None
+        path = self.path / name
+        try:
+            # A row reaches the system in one write when the file closes: a killed process leaves whole rows.
+            with open(open_regular(path, WRITE | os.O_APPEND), "wb") as file:
+                file.write(line.encode())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {reason(error)}") from error
+
+    def read_metrics(self) -> list[Row]:
+        """Every row of `metrics.jsonl`, oldest first; a broken line is a `RunError` with its number."""
+        return _read_rows(self.path / METRICS)
+
+    def read_evals(self) -> list[Row]:
+        """Every row of `evals.jsonl`, oldest first; a broken line is a `RunError` with its number."""
+        return _read_rows(self.path / EVALS)
+
+    def log_positions(self) -> dict[str, int]:
+        """The lengths of the logs, whose rows are on the disk when this returns: a checkpoint keeps them."""
+        positions = {}
+        for name in (METRICS, EVALS):
+            path = self.path / name
+            try:
+                with open(open_regular(path, WRITE), "wb") as file:
+                    os.fsync(file.fileno())
+                    positions[name] = os.fstat(file.fileno()).st_size
+                fsync_folder(self.path)
+            except OSError as error:
+                raise RunError(f"cannot write {path}: {reason(error)}") from error
+        return positions
+
+    def truncate_logs(self, positions: Mapping[str, JSON]) -> None:
+        """Drop the rows written after a checkpoint: a resumed training writes them again."""
+        for name in (METRICS, EVALS):
+            path, length = self.path / name, positions.get(name)
+            if type(length) is not int or length < 0:
+                raise CheckpointError(f"the checkpoint's length of {path} makes no sense: {length!r}")
+            try:
+                with open(open_regular(path, WRITE), "wb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    if size < length:
+                        raise RunError(f"{path} has lost rows: {size} bytes, the checkpoint saw {length}; put it back")
+                    file.truncate(length)
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise RunError(f"cannot write {path}: {reason(error)}") from error
+
+    def write_environment(self, *, device: str, gl: str | None, pixels: str | None) -> None:
+        """Note what this training ran on. `gl` is the render backend, `pixels` the fingerprint of a frame."""
+        path = self.path / ENVIRONMENT
+        facts = {"device": device, "gl": gl, "pixels": pixels, **_machine(), "command": _command(), "commit": _commit()}
+        try:
+            write_atomic(path, to_json(facts))
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {reason(error)}") from error
+
+    def read_environment(self) -> Row:
+        """What `write_environment` noted; empty when nothing was."""
+        path = self.path / ENVIRONMENT
+        try:
+            facts = parse_json(read_bounded(path, SMALL_FILE_BYTES))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {reason(error)}") from error
+        except ValueError as error:
+            raise RunError(f"{path} is not JSON: {error}") from None
+        if not isinstance(facts, dict):
+            raise RunError(f"{path} is not a JSON object")
+        return facts
+
+
+def _holder(path: Path) -> str:
+    """Who holds the lock, as that process wrote it; shown only if it reads like what a process writes."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        text = read_bounded(path, SMALL_FILE_BYTES).decode().strip()
+        if re.fullmatch(r"process \d{1,10} on [\w.-]{1,255}", text):
+            return text
+    return "another process"
+
+
+def _read_rows(path: Path) -> list[Row]:
+    try:
+        data = read_bounded(path, LOG_BYTES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {reason(error)}") from error
+    rows = []
+    lines = data.split(b"\n")
+    if lines[-1]:
+        raise RunError(f"{path}, line {len(lines)}: cut off in the middle")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise RunError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise RunError(f"{path}, line {number}: not a JSON object")
+        rows.append(row)
+    return rows
+
+
+def _machine() -> dict[str, JSON]:
+    packages = ("ctrlformer", "torch", "numpy", "numba", "dm-control", "mujoco", "gymnasium", "safetensors")
+    return {
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in packages},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _command() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _commit() -> str | None:
+    """The source's git commit, with `-dirty` when files were changed since; none outside a checkout."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    describe = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(describe, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

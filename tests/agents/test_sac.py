@@ -1,0 +1,264 @@
+"""The agent's update, part by part, on small real networks."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ctrlformer.agents import SacAgent, losses
+from ctrlformer.config import Config
+from ctrlformer.errors import NonFiniteError, TaskError
+from ctrlformer.presets import PAPER, preset
+from ctrlformer.replay import Batch
+
+TINY = preset("tiny")
+B = 6
+
+
+def agent_with(tasks: int = 1, config: Config = TINY, **settings: Any) -> SacAgent:
+    agent = SacAgent(replace(config, agent=replace(config.agent, **settings)), seed=3)
+    for number in range(tasks):
+        agent.add_task(f"task{number}", 2)
+    return agent
+
+
+def batch_for(agent: SacAgent, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    views, next_views = agent.views
+    return Batch(
+        rng.integers(0, 256, (views, B, 84, 84, 9), dtype=np.uint8),
+        rng.uniform(-1, 1, (B, 2)).astype(np.float32),
+        rng.uniform(0, 1, B).astype(np.float32),
+        np.full(B, 0.97, np.float32),
+        rng.integers(0, 256, (next_views, B, 84, 84, 9), dtype=np.uint8),
+    )
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def changed(before: dict[str, torch.Tensor], module: torch.nn.Module) -> list[str]:
+    return [name for name, tensor in module.state_dict().items() if not torch.equal(before[name], tensor)]
+
+
+def test_paper_is_the_appendix() -> None:
+    a, t = PAPER.agent, PAPER.training
+    assert (a.batch_size, a.learning_rate, a.discount, a.critic_tau) == (512, 1e-4, 0.99, 0.01)
+    assert (a.adam_beta1, a.adam_beta2, a.weight_decay) == (0.9, 0.999, 0.1)
+    assert (a.actor_every, a.target_every, a.updates_per_step, a.n_step) == (2, 2, 1, 1)
+    assert (a.log_std_min, a.log_std_max, a.init_temperature, a.target_entropy) == (-10, 2, 0.1, None)
+    assert (a.projector_hidden, a.projector_dim, a.byol_momentum) == (384, 96, 0.996)
+    assert (a.head_layers, a.head_width, a.shift) == (3, 1024, 4)
+    assert (t.seed_steps, t.replay_capacity, t.eval_every_frames, t.eval_episodes) == (1000, 100_000, 10_000, 10)
+    assert a.contrastive
+    assert a.q_regularisation
+    assert a.learn_temperature
+    assert a.late_learning_rate is None
+
+
+def test_weight_decay_touches_encoder_matrices_only() -> None:
+    agent = agent_with(config=replace(TINY, encoder=replace(TINY.encoder, positions="all")), weight_decay=0.1)
+    decayed = {id(p) for g in agent.critic_optimiser.param_groups if g["weight_decay"] for p in g["params"]}
+    expected = {id(p) for name, p in agent.encoder.named_parameters() if name.endswith("weight") and p.ndim > 1}
+    assert decayed == expected
+    everything = agent_with(decay_on="all", weight_decay=0.01)
+    assert all(g["weight_decay"] == 0.01 for g in everything.critic_optimiser.param_groups)
+
+
+def test_every_trainable_parameter_has_exactly_one_optimiser() -> None:
+    agent = agent_with(tasks=2)
+    owned = [id(p) for o in agent._optimisers.values() for g in o.param_groups for p in g["params"]]
+    modules = (agent.encoder, agent.contrast, agent.heads)
+    wanted = [id(p) for module in modules for p in module.parameters() if p.requires_grad]
+    assert sorted(owned) == sorted(wanted)
+
+
+@pytest.mark.parametrize("target_encoder", ["byol", "critic", "online"])
+@pytest.mark.parametrize("q_regularisation", [True, False])
+@pytest.mark.parametrize("contrastive", [True, False])
+def test_every_combination_of_switches_learns(target_encoder: str, q_regularisation: bool, contrastive: bool) -> None:
+    agent = agent_with(target_encoder=target_encoder, q_regularisation=q_regularisation, contrastive=contrastive)
+    before = weights(agent.encoder)
+    for seed in range(2):
+        metrics = agent.update("task0", batch_for(agent, seed))
+    assert changed(before, agent.encoder)
+    assert ("contrastive_loss" in metrics) == contrastive
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_the_target_encoder_is_a_real_copy_that_follows_slowly_with_its_buffers() -> None:
+    agent = agent_with(target_encoder="byol", byol_momentum=0.9)
+    start = weights(agent.target_encoder)
+    agent.update("task0", batch_for(agent), progress=0.0)
+    for name, target in agent.target_encoder.named_parameters():
+        online = agent.encoder.get_parameter(name)
+        assert target is not online
+        assert not target.requires_grad
+        torch.testing.assert_close(target.data, 0.9 * start[name] + 0.1 * online.data, msg=name)
+    for name, buffer in agent.target_encoder.named_buffers():
+        assert torch.equal(buffer, agent.encoder.get_buffer(name)), name
+    projector = dict(agent.target_projector.named_buffers())
+    assert projector, "the projector has batch norms"
+    for name, buffer in projector.items():
+        assert torch.equal(buffer, agent.contrast.project.get_buffer(name)), name
+
+
+def test_at_a_stages_end_the_byol_target_stands_still() -> None:
+    agent = agent_with(target_encoder="byol")
+    start = {name: p.clone() for name, p in agent.target_encoder.named_parameters()}
+    agent.update("task0", batch_for(agent), progress=1.0)
+    assert all(torch.equal(start[name], p) for name, p in agent.target_encoder.named_parameters())
+
+
+def test_target_critics_move_every_second_update_in_paper() -> None:
+    agent = agent_with(target_every=2, critic_tau=0.5)
+    heads = agent._heads("task0")
+    before = weights(heads.target_critic)
+    agent.update("task0", batch_for(agent))
+    assert not changed(before, heads.target_critic)
+    agent.update("task0", batch_for(agent))
+    assert changed(before, heads.target_critic)
+
+
+def test_the_actor_gives_the_encoder_no_gradient_and_leaves_the_critics_alone() -> None:
+    agent = agent_with()
+    heads = agent._heads("task0")
+    agent.encoder.zero_grad()
+    encoder, critic, actor = weights(agent.encoder), weights(heads.critic), weights(heads.actor)
+    features = agent.encoder(torch.from_numpy(batch_for(agent).pixels[0]), 0).policy[:, 0]
+    agent._update_actor(heads, features.detach())
+    assert all(p.grad is None for p in agent.encoder.parameters())
+    assert not changed(encoder, agent.encoder)
+    assert not changed(critic, heads.critic)
+    assert changed(actor, heads.actor)
+
+
+def test_the_actor_learns_every_second_update() -> None:
+    agent = agent_with(actor_every=2)
+    assert "actor_loss" in agent.update("task0", batch_for(agent))
+    assert "actor_loss" not in agent.update("task0", batch_for(agent))
+
+
+def test_both_views_reach_the_critics_loss() -> None:
+    figures = []
+    for view in (None, 0, 1):
+        agent = agent_with(q_regularisation=True, contrastive=False)
+        batch = batch_for(agent)
+        if view is not None:
+            batch.pixels[view] = 255 - batch.pixels[view]
+        # The statistics see view 0: leave them out of it.
+        agent.encoder.observe = lambda *_: None  # type: ignore[method-assign]
+        figures.append(agent.update("task0", batch)["critic_loss"])
+    assert len(set(figures)) == 3
+
+
+def test_both_views_of_the_next_state_reach_the_target() -> None:
+    figures = []
+    for view in (None, 0, 1):
+        agent = agent_with(q_regularisation=True)
+        batch = batch_for(agent)
+        if view is not None:
+            batch.next_pixels[view] = 255 - batch.next_pixels[view]
+        figures.append(agent.update("task0", batch)["q_target"])
+    assert len(set(figures)) == 3
+
+
+def test_critic_update_equals_the_listing() -> None:
+    """One whole critic loss against Listing 3, a pass per call."""
+    agent = agent_with(q_regularisation=True, contrastive=True, target_encoder="byol")
+    batch = batch_for(agent)
+    agent.encoder.observe(torch.from_numpy(batch.pixels[0]), 0)
+    slow = copy.deepcopy(agent)
+    slow.generator = torch.Generator()
+    slow.generator.set_state(agent.generator.get_state())
+    agent.encoder.observe = lambda *_: None  # type: ignore[method-assign]
+    metrics = agent.update("task0", batch)
+
+    heads = slow._heads("task0")
+    action, reward, discount = (torch.from_numpy(x) for x in (batch.action, batch.reward, batch.discount))
+    with torch.no_grad():
+        noise = torch.randn(2 * B, 2, generator=slow.generator).view(2, B, 2)
+        values = []
+        for view in range(2):
+            after = torch.from_numpy(batch.next_pixels[view])
+            chosen = heads.actor.sample(slow.encoder(after, 0).policy[:, 0], noise[view])
+            q1, q2 = heads.target_critic(slow.target_encoder(after, 0).policy[:, 0], chosen.action)
+            values.append(torch.min(q1, q2) - heads.log_temperature.exp() * chosen.log_prob)
+        target = reward + discount * (values[0] + values[1]) / 2
+        critic = torch.zeros(())
+        for view in range(2):
+            q1, q2 = heads.critic(slow.encoder(torch.from_numpy(batch.pixels[view]), 0).policy[:, 0], action)
+            critic += torch.nn.functional.mse_loss(q1, target) + torch.nn.functional.mse_loss(q2, target)
+        online = slow.encoder(torch.from_numpy(batch.pixels[0]), 0).contrastive
+        other = slow.target_encoder(torch.from_numpy(batch.pixels[1]), 0).contrastive
+        contrastive = losses.byol_loss(
+            slow.contrast.predict(slow.contrast.project(online)), slow.target_projector(other)
+        )
+    assert metrics["critic_loss"] == pytest.approx(float(critic), rel=1e-4)
+    assert metrics["contrastive_loss"] == pytest.approx(float(contrastive), rel=1e-3)
+
+
+def test_learning_one_task_leaves_the_others_heads_alone() -> None:
+    agent = agent_with(tasks=2)
+    before = weights(agent.heads[0])
+    agent.update("task1", batch_for(agent))
+    assert not changed(before, agent.heads[0])
+
+
+def test_saved_tensors_bring_back_the_same_future() -> None:
+    agent = agent_with(contrastive=True, target_encoder="byol")
+    agent.update("task0", batch_for(agent))
+    twin = agent_with(contrastive=True, target_encoder="byol")
+    twin.load_tensors({name: {k: v.clone() for k, v in part.items()} for name, part in agent.tensors().items()})
+    for seed in range(1, 4):
+        assert agent.update("task0", batch_for(agent, seed)) == twin.update("task0", batch_for(twin, seed))
+    for mine, theirs in zip(agent.tensors().items(), twin.tensors().items(), strict=True):
+        assert mine[0] == theirs[0]
+        assert all(torch.equal(mine[1][key], theirs[1][key]) for key in mine[1]), mine[0]
+
+
+def test_the_late_learning_rate_holds_from_its_share_of_a_stage() -> None:
+    agent = agent_with(learning_rate=1e-3, late_learning_rate=1e-4, late_from=0.5, encoder_lr_scale=0.5)
+    for progress, expected in ((0.4, 1e-3), (0.5, 1e-4)):
+        agent.update("task0", batch_for(agent), progress)
+        assert agent.actor_optimiser.param_groups[-1]["lr"] == pytest.approx(expected)
+        assert agent.critic_optimiser.param_groups[0]["lr"] == pytest.approx(0.5 * expected)
+
+
+def test_seeds_decide_weights_and_noise() -> None:
+    first, same = agent_with(), agent_with()
+    pixels = batch_for(first).pixels[0, 0]
+    actions = [agent.policy("task0", explore=True)(pixels) for agent in (first, same)]
+    assert np.array_equal(*actions)
+    other = SacAgent(TINY, seed=4)
+    other.add_task("task0", 2)
+    assert not np.array_equal(actions[0], other.policy("task0", explore=True)(pixels))
+    assert not np.array_equal(actions[0], first.policy("task0", explore=True)(pixels)), "noise moves on"
+    still = first.policy("task0", explore=False)
+    assert np.array_equal(still(pixels), still(pixels))
+    assert np.abs(still(pixels)).max() <= 1
+
+
+def test_non_finite_rewards_and_weights_stop_the_update_before_anything_changes() -> None:
+    agent = agent_with()
+    batch = batch_for(agent)
+    batch.reward[2] = np.nan
+    before = weights(agent.encoder)
+    with pytest.raises(NonFiniteError, match="reward"):
+        agent.update("task0", batch)
+    assert not changed(before, agent.encoder)
+    with torch.no_grad():
+        agent._heads("task0").critic.q1[0].weight.fill_(float("inf"))  # type: ignore[operator, union-attr]
+    actor = weights(agent._heads("task0").actor)
+    with pytest.raises(NonFiniteError, match="critic"):
+        agent.update("task0", batch_for(agent))
+    assert not changed(actor, agent._heads("task0").actor)
+
+
+def test_an_unknown_task_is_named() -> None:
+    with pytest.raises(TaskError, match="'walker_walk': it knows task0"):
+        agent_with().policy("walker_walk", explore=False)

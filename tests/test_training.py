@@ -1,0 +1,308 @@
+"""Real small trainings: what they write, how they stop, and that a resume changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import small_runs
+from small_runs import SignalAt, assert_same, outcome, small_config, spawn, start
+
+from ctrlformer import checkpoint, launch
+from ctrlformer.cli import main
+from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError, RunError
+from ctrlformer.progress import Progress
+from ctrlformer.runs import RunFolder
+from ctrlformer.training import Averages
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return start(tmp_path_factory.mktemp("runs") / "unbroken")
+
+
+@pytest.fixture(scope="module")
+def expected(unbroken: RunFolder) -> dict[str, Any]:
+    return outcome(unbroken)
+
+
+# What a run writes
+
+
+def test_evaluates_at_the_start_on_schedule_and_at_the_end(unbroken: RunFolder) -> None:
+    rows = unbroken.read_evals()
+    assert [(row["frames"], row["kind"]) for row in rows] == [(0, "learn"), (22, "learn"), (44, "learn"), (64, "final")]
+    for row in rows:
+        assert list(row) == ["stage", "task", "kind", "frames", "steps", "returns", "mean", "std", "minutes"]
+        assert row["steps"] == row["frames"] // 2
+        assert row["mean"] == np.mean(row["returns"])
+    minutes = [row["minutes"] for row in rows]
+    assert minutes == sorted(minutes)
+    assert minutes[0] > 0
+
+
+def test_metrics_cover_every_step_once(unbroken: RunFolder) -> None:
+    rows = unbroken.read_metrics()
+    assert [row["steps"] for row in rows] == [7, 14, 21, 28, 32]
+    assert [row["updates"] for row in rows] == [0, 5, 12, 19, 23]
+    assert "critic_loss" not in rows[0]
+    assert all("critic_loss" in row for row in rows[1:])
+    assert [row["episodes"] for row in rows] == [0, 0, 0, 1, 1]
+    assert ["return" in row for row in rows] == [False, False, False, True, False]
+
+
+def test_learning_changes_the_weights_and_the_curve_is_drawn(unbroken: RunFolder) -> None:
+    assert (unbroken.path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    rows = unbroken.read_evals()
+    assert rows[0]["mean"] != rows[-1]["mean"]
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(expected: dict[str, Any], tmp_path: Path) -> None:
+    assert_same(outcome(start(tmp_path / "again")), expected)
+    other = start(tmp_path / "other", launch.dataclasses.replace(small_config(), seed=2))
+    assert outcome(other)["evals"] != expected["evals"]
+
+
+def test_averages_count_each_figure_by_itself() -> None:
+    averages = Averages()
+    averages.add({"a": 1.0, "b": 10.0})
+    averages.add({"a": 3.0})
+    assert averages.take() == {"a": 2.0, "b": 10.0}
+    assert averages.take() == {}
+
+
+# Stopping and going on
+
+
+def stop_and_resume(folder: Path, stop: Progress, error: type[BaseException] = KeyboardInterrupt) -> RunFolder:
+    with pytest.raises(error):
+        start(folder, progress=stop)
+    return launch.resume(folder, Progress())
+
+
+# First step; while acting at random; around the first update, the first evaluation, the first checkpoint, the end of
+# the first episode; the last step.
+@pytest.mark.parametrize("step", [1, 5, 9, 10, 11, 13, 18, 24, 25, 26, 31, 32])
+def test_resume_after_a_stop_at_any_step_is_exact(step: int, expected: dict[str, Any], tmp_path: Path) -> None:
+    assert_same(outcome(stop_and_resume(tmp_path / "run", SignalAt(step=step))), expected)
+
+
+@pytest.mark.parametrize("evaluation", [0, 1, 3])
+def test_an_evaluation_that_was_abandoned_is_repeated(
+    evaluation: int, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", progress=SignalAt(evaluation=evaluation))
+    assert len(RunFolder.open(tmp_path / "run").read_evals()) == evaluation
+    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
+
+
+def test_resume_is_exact_after_many_stops(expected: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", progress=SignalAt(step=3))
+    for step in range(6, small_runs.STEPS, 3):
+        with pytest.raises(KeyboardInterrupt):
+            launch.resume(tmp_path / "run", SignalAt(step=step))
+    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
+
+
+def test_two_tasks_are_learnt_one_after_the_other_and_resume_across(tmp_path: Path) -> None:
+    config = small_config("toy/reach", "toy/slide", training__frames=30)
+    whole = start(tmp_path / "whole", config)
+    assert [(row["stage"], row["task"], row["kind"]) for row in whole.read_evals()] == [
+        (0, "toy/reach", "learn"),
+        (0, "toy/reach", "learn"),
+        (0, "toy/reach", "final"),
+        (1, "toy/slide", "learn"),
+        (1, "toy/slide", "learn"),
+        (1, "toy/slide", "final"),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "broken", config, SignalAt(evaluation=3))  # the first of the second stage
+    with pytest.raises(KeyboardInterrupt):
+        launch.resume(tmp_path / "broken", SignalAt(step=12))
+    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+
+
+def test_minutes_go_on_counting_over_a_resume(tmp_path: Path) -> None:
+    run = stop_and_resume(tmp_path / "run", SignalAt(step=16))
+    minutes = [row["minutes"] for row in run.read_evals()]
+    assert minutes == sorted(minutes)
+
+
+def test_a_finished_run_stays_as_it_is(unbroken: RunFolder, expected: dict[str, Any]) -> None:
+    assert_same(outcome(launch.resume(unbroken.path, Progress())), expected)
+
+
+def test_sigterm_leaves_with_143(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as left:
+        start(tmp_path / "run", progress=SignalAt(step=4, number=signal.SIGTERM))
+    assert left.value.code == 143
+
+
+# Real processes
+
+
+def wait_for_rows(process: Any, path: Path, rows: int) -> None:
+    """Until the training has written so many rows; a training that ends before fails the test."""
+    while not path.exists() or path.read_bytes().count(b"\n") < rows:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_command_saves_and_resume_is_exact(
+    number: int, code: int, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    process = spawn("train", "toy/reach", "--run", tmp_path / "run", *small_runs.flags())
+    wait_for_rows(process, tmp_path / "run" / "metrics.jsonl", 2)
+    process.send_signal(number)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == code, complaints
+    assert "Traceback" not in complaints
+    steps = checkpoint.load(tmp_path / "run" / "checkpoints").state["trainer"]["position"]["steps"]
+    assert steps not in (0, 13, 26)  # not just the scheduled checkpoints
+    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
+
+
+def kill_and_resume(folder: Path, log: str, rows: int, wait: float) -> RunFolder:
+    process = spawn("train", "toy/reach", "--run", folder, *small_runs.flags())
+    wait_for_rows(process, folder / log, rows)
+    time.sleep(wait)
+    process.kill()
+    process.communicate()
+    return launch.resume(folder, Progress())
+
+
+@pytest.mark.parametrize(("log", "rows"), [("config.json", 1), ("metrics.jsonl", 3)])
+def test_resume_after_kill_9_is_exact(log: str, rows: int, expected: dict[str, Any], tmp_path: Path) -> None:
+    assert_same(outcome(kill_and_resume(tmp_path / "run", log, rows, 0.0)), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_resume_after_kill_9_at_random_moments_is_exact(seed: int, expected: dict[str, Any], tmp_path: Path) -> None:
+    wait = random.Random(seed).uniform(0.0, 1.5)
+    assert_same(outcome(kill_and_resume(tmp_path / "run", "config.json", 1, wait)), expected)
+
+
+# Things that go wrong
+
+
+class BadReward(gymnasium.Env[np.ndarray, np.ndarray]):
+    """After 40 frames its rewards are not numbers."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own attribute)
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self._frames = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._frames += 1
+        return np.zeros(1, np.float32), float("nan") if self._frames > 40 else 1.0, False, False, {}
+
+    def render(self) -> Any:
+        return np.full((84, 84, 3), self._frames, np.uint8)
+
+
+def test_a_reward_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:
+    gymnasium.register("BadReward-v0", BadReward, max_episode_steps=10)
+    config = small_config("gym/BadReward-v0", training__frames=100, env__action_repeat=1)
+    with pytest.raises(NonFiniteError, match=r"reward.* nan.*last checkpoint is kept"):
+        start(tmp_path / "run", config)
+    saved = checkpoint.load(tmp_path / "run" / "checkpoints")
+    assert saved.state["trainer"]["position"]["frames"] == 26  # the scheduled one: none was written in the emergency
+
+
+def test_a_loss_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:
+    config = small_config(agent__learning_rate=1e30)
+    with pytest.raises(NonFiniteError, match=r"last checkpoint is kept"):
+        start(tmp_path / "run", config)
+    saved = checkpoint.load(tmp_path / "run" / "checkpoints")
+    for group in saved.tensors.values():
+        assert all(bool(tensor.isfinite().all()) for tensor in group.values() if tensor.is_floating_point())
+
+
+def test_a_full_disk_ends_with_2_and_the_older_checkpoint_goes_on(
+    expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writes = itertools.count()
+
+    def write_durable(path: Path, data: bytes) -> None:
+        if next(writes) > 16:  # in the middle of the second checkpoint
+            raise OSError(errno.ENOSPC, "No space left on device")
+        path.write_bytes(data)
+
+    with monkeypatch.context() as full:
+        full.setattr(checkpoint, "write_durable", write_durable)
+        code = main(["train", "toy/reach", "--run", str(tmp_path / "run"), *small_runs.flags()])
+    error = capsys.readouterr().err
+    assert code == 2
+    assert error.startswith("error: ")
+    assert "No space left" in error
+    assert error.count("\n") == 1
+    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
+
+
+def test_a_second_training_in_one_folder_is_refused(unbroken: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="resume"):
+        start(unbroken.path)
+    run = RunFolder.create(tmp_path / "run", small_config())
+    with run.lock(), pytest.raises(RunError, match=r"in use by process \d+"):
+        launch.resume(run.path, Progress())
+
+
+def test_what_can_be_refused_is_refused_before_a_folder_exists(tmp_path: Path) -> None:
+    for config in (small_config(training__device="cuda:99"), launch.dataclasses.replace(small_config(), tasks=())):
+        with pytest.raises(ConfigError):
+            start(tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_goes_on(expected: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", progress=SignalAt(step=20))
+    newest = tmp_path / "run" / "checkpoints" / "20" / "encoder.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    listener = SignalAt()
+    run = launch.resume(tmp_path / "run", listener)
+    assert any(str(newest) in text for text in listener.said)
+    assert_same(outcome(run), expected)
+
+
+def test_without_any_checkpoint_a_run_with_results_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", progress=SignalAt(step=20))
+    for path in (tmp_path / "run" / "checkpoints").rglob("manifest.json"):
+        path.unlink()
+    before = (tmp_path / "run" / "evals.jsonl").read_bytes()
+    with pytest.raises(CheckpointError, match="no usable checkpoint"):
+        launch.resume(tmp_path / "run", Progress())
+    assert (tmp_path / "run" / "evals.jsonl").read_bytes() == before
+
+
+def test_other_pixels_or_versions_are_warned_of(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", progress=SignalAt(step=4))
+    path = tmp_path / "run" / "environment.json"
+    facts = json.loads(path.read_text())
+    assert len(facts["pixels"]) == 16
+    path.write_text(json.dumps(facts | {"pixels": "0" * 16, "python": "2.7"}))
+    listener = SignalAt()
+    launch.resume(tmp_path / "run", listener)
+    assert [text.split()[1] for text in listener.said] == ["pixels", "python"]
