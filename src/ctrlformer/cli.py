@@ -159,6 +159,28 @@ class Demo:
         main(self.run, EXIT_WITHIN)
 
 
+@dataclass(frozen=True)
+class Probe:
+    """Rank encoders in minutes: how well each learns to read a cartpole's state from pixels."""
+
+    presets: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PRESET [PRESET ...]")] = (
+        "compact",
+        "drq",
+    )
+    """Presets whose encoders are compared; paper and official take minutes each."""
+    updates: int = 300
+    """Updates of each encoder."""
+    learning_rate: float = 5e-4
+    seed: int = 0
+    json: Path | None = None
+    """Also write the figures to this file."""
+
+    def __call__(self) -> None:
+        from ctrlformer.bench.probe import main
+
+        main(self.presets, self.updates, self.learning_rate, self.seed, self.json)
+
+
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "resume": Resume,
@@ -167,6 +189,7 @@ COMMANDS: dict[str, type[Command]] = {
     "presets": Presets,
     "doctor": Doctor,
     "demo": Demo,
+    "probe": Probe,
 }
 
 

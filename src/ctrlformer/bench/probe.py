@@ -7,18 +7,27 @@ is slow in reinforcement learning too, and this takes a minute instead of an hou
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from torch import Tensor, nn
 
 from ctrlformer.config import Config
 from ctrlformer.encoders import make_encoder
 from ctrlformer.envs.states import STATE_NAMES, LabelledStacks, cartpole_states
+from ctrlformer.errors import ConfigError
+from ctrlformer.files import write_atomic
+from ctrlformer.machine import keep_freed_memory
+from ctrlformer.presets import preset
 
 TRAIN_STATES, TEST_STATES = 1600, 400
 LEARNING_RATE = 5e-4
@@ -81,6 +90,31 @@ def probe(
         error = head(encoder(torch.from_numpy(test.pixels), 0).policy[:, 0]).numpy() - test.states
     r2 = 1 - (error**2).mean(0) / test.states.var(0)
     return ProbeResult(tuple(float(value) for value in r2), feature_std, seconds)
+
+
+def main(names: Sequence[str], updates: int, learning_rate: float, seed: int, json_file: Path | None) -> None:
+    """Print a table of the presets' encoders, best first."""
+    if updates < 1:
+        raise ConfigError(f"updates is {updates}: it must be at least 1")
+    configs = {name: preset(name) for name in names}
+    keep_freed_memory()
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), transient=True) as progress:
+        bar = progress.add_task("rendering states", total=updates * len(configs))
+        data = probe_data(seed)
+        results = {}
+        for name, config in configs.items():
+            progress.update(bar, description=f"probing {name}")
+            results[name] = probe(config, data, updates, seed, learning_rate, lambda _: progress.advance(bar))
+    table = Table("encoder", *STATE_NAMES, "mean", "feature spread", "s an update")
+    for name, result in sorted(results.items(), key=lambda item: -float(np.mean(item[1].r2))):
+        figures = (*result.r2, float(np.mean(result.r2)), result.feature_std, result.seconds_per_update)
+        table.add_row(name, *(f"{figure:.2f}" for figure in figures))
+    Console().print(f"share of variance explained on unseen states after {updates} updates, seed {seed}")
+    Console().print(table)
+    if json_file is not None:
+        rows = {name: {**result._asdict(), "states": STATE_NAMES} for name, result in results.items()}
+        settings = {"updates": updates, "learning_rate": learning_rate, "batch": BATCH, "seed": seed}
+        write_atomic(json_file, (json.dumps({**settings, "encoders": rows}, indent=2) + "\n").encode())
 
 
 def _shifted(pixels: NDArray[np.uint8], largest: int, rng: np.random.Generator) -> NDArray[np.uint8]:
