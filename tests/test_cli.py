@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -78,10 +79,8 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed here")
 def test_wandb_without_its_package_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("importlib.util")
-    if __import__("importlib.util").util.find_spec("wandb"):
-        pytest.skip("wandb is installed here")
     assert main(["train", "toy/reach", "--run", str(tmp_path / "run"), "--wandb"]) == 2
     assert "ctrlformer[wandb]" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -18,45 +18,62 @@ def test_a_machine_that_can_run_the_tests_is_ready() -> None:
     assert len(named["pixel fingerprint"]) == 16
 
 
-def test_no_opengl_ends_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "GL_CHILD", "from ctrlformer.errors import RenderError\nraise RenderError('none')")
+# Children that answer as a good machine's would, without the seconds that real ones take.
+DRAWS = """print('{"backend": "egl", "fingerprint": "0123456789abcdef", "milliseconds": 1.0}')"""
+COMPUTES = """print('{"gflops": 9.0, "gpu": null}')"""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A good machine, of which a test breaks one part."""
+    monkeypatch.setattr(doctor, "GL_CHILD", DRAWS)
+    monkeypatch.setattr(doctor, "PRECISION_CHILD", COMPUTES)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.delenv("PYOPENGL_PLATFORM", raising=False)
+    return monkeypatch
+
+
+def examine() -> tuple[int, list[str]]:
     lines: list[str] = []
-    assert doctor.run_doctor(lines.append) == 2
+    return doctor.run_doctor(lines.append), lines
+
+
+def test_no_opengl_ends_with_the_fix(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(doctor, "GL_CHILD", "from ctrlformer.errors import RenderError\nraise RenderError('none')")
+    code, lines = examine()
+    assert code == 2
     assert lines[-1] == f"fix: {doctor.FIX}"
     assert any(line.split() == ["GL", "egl", "not", "available"] for line in lines)
 
 
-def test_a_wrong_choice_in_the_environment_is_the_thing_to_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    working = "import os, sys\nassert 'MUJOCO_GL' not in os.environ, 'broken'\n"
-    answer = """print('{"backend": "egl", "fingerprint": "0", "milliseconds": 1.0}')"""
-    monkeypatch.setattr(doctor, "GL_CHILD", working + answer)
-    monkeypatch.setattr(doctor, "PRECISION_CHILD", """print('{"gflops": 1.0, "gpu": null}')""")
-    monkeypatch.setenv("MUJOCO_GL", "egl")
-    lines: list[str] = []
-    assert doctor.run_doctor(lines.append) == 2
+def test_a_wrong_choice_in_the_environment_is_the_thing_to_unset(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(doctor, "GL_CHILD", "import os\nassert 'MUJOCO_GL' not in os.environ\n" + DRAWS)
+    machine.setenv("MUJOCO_GL", "egl")
+    code, lines = examine()
+    assert code == 2
     assert lines[-1] == "fix: unset MUJOCO_GL PYOPENGL_PLATFORM"
 
 
-def test_a_child_that_dies_is_reported_by_its_signal() -> None:
-    died = doctor.ask_child("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    assert died.failure == "died with SIGILL"
+def test_a_broken_first_choice_is_replaced_by_one_that_works(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(doctor, "GL_CHILD", "import sys\nassert sys.argv[1:] == ['osmesa-wheel']\n" + DRAWS)
+    code, lines = examine()
+    assert code == 2
+    assert lines[-1] == "fix: export MUJOCO_GL=osmesa"
 
 
-def test_a_processor_that_refuses_bf16_is_still_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuses = (
-        "import os, signal, sys\nif sys.argv[1] == 'bfloat16':\n    os.kill(os.getpid(), signal.SIGILL)\n"
-        """print('{"gflops": 9.0, "gpu": null}')"""
-    )
-    monkeypatch.setattr(doctor, "PRECISION_CHILD", refuses)
-    lines: list[str] = []
-    assert doctor.run_doctor(lines.append) == 0
-    assert any("died with SIGILL" in line for line in lines)
+@pytest.mark.parametrize(("dtype", "verdict"), [("bfloat16", 0), ("float32", 2)])
+def test_only_fp32_must_work(machine: pytest.MonkeyPatch, dtype: str, verdict: int) -> None:
+    dies = f"import os, signal, sys\nif sys.argv[1] == {dtype!r}:\n    os.kill(os.getpid(), signal.SIGILL)\n"
+    machine.setattr(doctor, "PRECISION_CHILD", dies + COMPUTES)
+    code, lines = examine()
+    assert code == verdict
+    assert sum("died with SIGILL" in line for line in lines) == 1
 
 
-def test_a_missing_package_is_the_first_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PACKAGES", (*doctor.PACKAGES, "no-such-package"))
-    lines: list[str] = []
-    assert doctor.run_doctor(lines.append) == 2
+def test_a_missing_package_is_the_first_fix(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(doctor, "PACKAGES", (*doctor.PACKAGES, "no-such-package"))
+    code, lines = examine()
+    assert code == 2
     assert lines[-1] == "fix: pip install no-such-package"
 
 

@@ -25,6 +25,8 @@ from ctrlformer.rollout import evaluate as play_episodes
 from ctrlformer.runs import RunFolder
 from ctrlformer.training import choose_device, restore_agent
 
+SECTIONS = ("env", "encoder", "agent", "training")
+
 
 def train(
     tasks: str | Sequence[str],
@@ -173,7 +175,7 @@ def make_config(
         data["training"]["frames"] = frames
     for name, value in overrides.items():
         section, _, field = name.partition(".")
-        if not field or field not in data.get(section, {}):
+        if section not in SECTIONS or field not in data[section]:
             raise ConfigError(f"unknown setting {name!r}: settings look like 'agent.discount'")
         data[section][field] = value
     return from_json(json.dumps(data))

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn, Protocol
@@ -60,9 +61,8 @@ class Train:
         from ctrlformer import launch
         from ctrlformer.progress import watching
 
-        settings = dataclasses.replace(
-            self.training, frames=self.frames or self.training.frames, wandb=self.wandb or self.training.wandb
-        )
+        frames = self.training.frames if self.frames is None else self.frames
+        settings = dataclasses.replace(self.training, frames=frames, wandb=self.wandb or self.training.wandb)
         config = Config(self.tasks, self.preset, self.seed, self.env, self.encoder, self.agent, settings)
         with watching() as progress:
             run = launch.start(config, self.run, progress, EXIT_WITHIN)
@@ -196,7 +196,7 @@ COMMANDS: dict[str, type[Command]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 2 after a clear line on stderr, or 130/143 after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, _terminate)  # so that ending early runs every clean-up, and is 143 everywhere
+    before = signal.signal(signal.SIGTERM, _terminate)  # ending early runs every clean-up, and is 143 everywhere
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
             print(_overview())
@@ -210,6 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _terminate(number: int, _: FrameType | None) -> NoReturn:
@@ -253,7 +255,7 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
     >>> _value_of("--preset", ["a", "--preset", "tiny"]), _value_of("--preset", ["--preset=paper"])
     ('tiny', 'paper')
     """
-    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for word, following in zip_longest(arguments, arguments[1:]):
         if word == flag:
             return following
         if word.startswith(flag + "="):

@@ -213,7 +213,11 @@ def test_saved_tensors_bring_back_the_same_future() -> None:
     agent = agent_with(contrastive=True, target_encoder="byol")
     agent.update("task0", batch_for(agent))
     twin = agent_with(contrastive=True, target_encoder="byol")
-    twin.load_tensors({name: {k: v.clone() for k, v in part.items()} for name, part in agent.tensors().items()})
+    # Contiguous, as tensors come out of a file, though the convolutions' own are channels-last.
+    saved = {
+        name: {key: value.clone().contiguous() for key, value in part.items()} for name, part in agent.tensors().items()
+    }
+    twin.load_tensors(saved)
     for seed in range(1, 4):
         assert agent.update("task0", batch_for(agent, seed)) == twin.update("task0", batch_for(twin, seed))
     for mine, theirs in zip(agent.tensors().items(), twin.tensors().items(), strict=True):

@@ -11,13 +11,13 @@ from ctrlformer.envs import list_tasks, make_env, pixel_fingerprint
 from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.errors import NonFiniteError
 
-QUICK = ["cartpole_swingup", "reacher_easy", "quadruped_escape", "lqr_lqr_2_1", "manipulation/reach_site"]
+QUICK = ["cartpole_swingup", "reacher_easy", "lqr_lqr_2_1", "manipulation/reach_site"]
 SIMULATED = [task for task in list_tasks() if not task.startswith("toy/")]
 
 Trace = tuple[NDArray[np.uint8], list[float]]
 
 
-def trace(env: PixelEnv, seed: int, steps: int = 5) -> Trace:
+def trace(env: PixelEnv, seed: int, steps: int = 3) -> Trace:
     """All pixels and rewards of an episode's beginning under fixed random actions."""
     rng = np.random.default_rng(seed)
     pixels, rewards = [env.reset(seed=seed)[0]], []
@@ -32,10 +32,10 @@ def check_task(task: str) -> None:
     """Steps, then the same episode again after another one and in a new environment."""
     env = make_env(task)
     pixels, rewards = trace(env, seed=5)
-    assert pixels.shape == (6, 84, 84, 9)
+    assert pixels.shape == (4, 84, 84, 9)
     assert pixels.std() > 1.0
     assert np.isfinite(rewards).all()
-    other, _ = trace(env, seed=6, steps=9)
+    other, _ = trace(env, seed=6, steps=5)
     assert (other[0] != pixels[0]).any()
     again, rewards_again = trace(env, seed=5)
     env.close()
@@ -72,16 +72,12 @@ def test_repeat_sums_the_rewards_of_its_frames() -> None:
 
 
 def test_actions_reach_the_actuators_in_their_own_range() -> None:
-    from ctrlformer.envs import suite  # noqa: F401 (fixes the GL backend before dm_control is imported)
-
-    import dm_control.manipulation  # isort: skip
-
-    env = make_env("manipulation/reach_site")
-    spec = dm_control.manipulation.load("reach_site_vision").action_spec()
-    top, bottom = np.ones(env.action_dim, np.float32), -np.ones(env.action_dim, np.float32)
-    np.testing.assert_allclose(env._native(top), spec.maximum)
-    np.testing.assert_allclose(env._native(bottom), spec.minimum)
-    env.close()
+    env = make_env("point_mass_easy")
+    spec = env._simulator._env.action_spec()  # type: ignore[attr-defined]
+    env.reset(seed=1)
+    for action, native in ((1.0, spec.maximum), (-1.0, spec.minimum), (0.0, (spec.minimum + spec.maximum) / 2)):
+        env.step(np.full(2, action, np.float32))
+        np.testing.assert_allclose(env._simulator.physics.data.ctrl, native)  # type: ignore[attr-defined]
 
 
 def test_time_limit_is_truncated_not_terminated() -> None:
@@ -101,8 +97,9 @@ def test_the_task_s_own_end_is_terminated() -> None:
     env.reset(seed=1)
     assert env.step(np.zeros(1, np.float32))[2:4] == (False, False)
     # lqr is done once everything rests at the origin
-    physics = env._simulator._env.physics  # type: ignore[attr-defined]
-    physics.data.qpos[:] = physics.data.qvel[:] = 0.0
+    physics = env._simulator.physics  # type: ignore[attr-defined]
+    with physics.reset_context():
+        physics.data.qpos[:] = physics.data.qvel[:] = 0.0
     assert env.step(np.zeros(1, np.float32))[2:] == (True, False, {"frames": 1})
 
 
@@ -115,8 +112,8 @@ def test_every_episode_has_an_end() -> None:
 @pytest.mark.parametrize("task", ["cartpole_swingup", "walker_walk", "manipulation/reach_site"])
 def test_fast_pixels_are_almost_dm_control_s_own(task: str) -> None:
     fast, exact = make_env(task), make_env(task, EnvConfig(render="exact"))
-    ours, _ = trace(fast, seed=2)
-    theirs, _ = trace(exact, seed=2)
+    ours, _ = trace(fast, seed=2, steps=2)
+    theirs, _ = trace(exact, seed=2, steps=2)
     assert np.abs(ours.astype(float) - theirs.astype(float)).mean() < 0.1
     fast.close()
     exact.close()
@@ -152,6 +149,6 @@ def test_fingerprint_depends_on_the_pixels_alone() -> None:
 def test_a_diverged_simulation_is_named() -> None:
     env = make_env("cartpole_swingup")
     env.reset(seed=1)
-    env._simulator._env.physics.data.qvel[:] = np.nan  # type: ignore[attr-defined]
+    env._simulator.physics.data.qvel[:] = np.nan  # type: ignore[attr-defined]
     with pytest.raises(NonFiniteError, match="cartpole_swingup"):
         env.step(np.zeros(1, np.float32))

@@ -108,7 +108,7 @@ class SacAgent:
             self._add_group(self.critic_optimiser, tokens, self.settings.encoder_lr_scale, self._plain_decay)
         self._add_group(self.critic_optimiser, heads.critic.parameters(), 1.0, self._plain_decay)
         self._add_group(self.actor_optimiser, heads.actor.parameters(), 1.0, self._plain_decay)
-        self._add_group(self.temperature_optimiser, [heads.log_temperature], 1.0, 0.0)
+        self._add_group(self.temperature_optimiser, [heads.log_temperature], 1.0, self._plain_decay)
 
     def policy(self, task: str, explore: bool) -> Policy:
         """A function from one observation (H, W, C) to one action (A,): sampled, or the mean."""
@@ -268,7 +268,7 @@ class SacAgent:
 
     @property
     def _plain_decay(self) -> float:
-        """Decay of biases, norms, tokens, positions and heads."""
+        """Decay of biases, norms, tokens, positions, heads and temperature."""
         return self.settings.weight_decay if self.settings.decay_on == "all" else 0.0
 
     def _make_optimisers(self) -> None:
@@ -371,8 +371,13 @@ def _optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def _load_optimiser_tensors(optimiser: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in saved.items():
         number, key = name.split(".")
+        owner = parameters[int(number)]
+        if value.shape == owner.shape:
+            # Fused AdamW walks raw memory: a moment must lie as its parameter does (convolutions: channels last).
+            value = torch.empty_like(owner, requires_grad=False).copy_(value)
         state.setdefault(int(number), {})[key] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
