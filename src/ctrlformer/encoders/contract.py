@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
-from ctrlformer.nn.pixels import PixelStatistics
+from ctrlformer.nn.pixel_statistics import PixelStatistics
 
 
 class Tokens(NamedTuple):

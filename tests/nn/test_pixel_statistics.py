@@ -2,7 +2,7 @@
 
 import torch
 
-from ctrlformer.nn.pixels import PixelStatistics
+from ctrlformer.nn.pixel_statistics import PixelStatistics
 
 
 def test_statistics_are_the_mean_over_batches_and_kept_per_task() -> None:
