@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import io
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn, Protocol
+from typing import Annotated, Any, NoReturn, Protocol
 
 import tyro
 
@@ -226,10 +229,27 @@ def _parse(arguments: Sequence[str]) -> Command:
             f"unknown command {name!r}: {f'did you mean {near[0]!r}?' if near else 'see ctrlformer --help'}"
         )
     kind = COMMANDS[name]
-    prog = f"ctrlformer {name}"
-    if kind is Train:
-        return tyro.cli(Train, args=rest, prog=prog, default=Train.defaults(rest))
-    return tyro.cli(kind, args=rest, prog=prog)
+    default: Any = Train.defaults(rest) if kind is Train else tyro.MISSING_NONPROP
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            command: Command = tyro.cli(kind, args=rest, prog=f"ctrlformer {name}", default=default)
+    except SystemExit as left:
+        if left.code == 2:
+            raise ConfigError(f"{_one_line(complaint.getvalue())} (see ctrlformer {name} --help)") from None
+        raise
+    return command
+
+
+def _one_line(box: str) -> str:
+    """What tyro's box of several lines says, without its frame and its repeated help.
+
+    >>> _one_line("╭─ Required ─╮\\n│ Missing:  │\\n│   RUN     │\\n│ ───────── │\\n│ For full helptext ... │\\n╰──╯")
+    'Missing: RUN'
+    """
+    text = " ".join(line.strip("│ ") for line in box.splitlines() if line.startswith("│"))
+    sections = (" ".join(section.split()) for section in re.split("─+", text))
+    return "; ".join(part for part in sections if part and "helptext" not in part) or " ".join(box.split())
 
 
 def _overview() -> str:

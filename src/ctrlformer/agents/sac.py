@@ -247,7 +247,7 @@ class SacAgent:
         """One optimiser step, refused before it happens when loss or gradient is not finite."""
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
-                f"the {name} loss is {float(loss)} at update {self.updates}: try a lower learning rate"
+                f"the {name} loss is {float(loss.detach())} at update {self.updates}: try a lower learning rate"
             )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
