@@ -5,8 +5,9 @@
 >>> env.action_space.shape
 (2,)
 
-`train`, `resume`, `evaluate` and `load` are all that most programs need. Names are looked up when first
-used, so that importing the package costs nothing.
+`train`, `resume`, `evaluate` and `load` are all that most programs need. What needs torch is looked up when
+first used, so that importing the package costs next to nothing. Importing it also makes the tasks known to
+Gymnasium: `gymnasium.make("ctrlformer/cartpole_swingup-v0")`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from ctrlformer.envs import make_env
+from ctrlformer.errors import CtrlFormerError
+
 if TYPE_CHECKING:
     from ctrlformer.agents import SacAgent
     from ctrlformer.api import Score, TrainedAgent, evaluate, load, resume, train
-    from ctrlformer.envs import make_env
-    from ctrlformer.errors import CtrlFormerError
 
 __all__ = [
     "CtrlFormerError",
@@ -33,13 +35,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CtrlFormerError": "ctrlformer.errors",
     "SacAgent": "ctrlformer.agents",
     "Score": "ctrlformer.api",
     "TrainedAgent": "ctrlformer.api",
     "evaluate": "ctrlformer.api",
     "load": "ctrlformer.api",
-    "make_env": "ctrlformer.envs",
     "resume": "ctrlformer.api",
     "train": "ctrlformer.api",
 }

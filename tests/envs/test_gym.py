@@ -118,7 +118,7 @@ def test_our_settings_pass_through_gymnasium_make() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("order", ["import ctrlformer.envs, gymnasium", "import gymnasium, ctrlformer.envs"])
+@pytest.mark.parametrize("order", ["import ctrlformer, gymnasium", "import gymnasium, ctrlformer"])
 def test_ids_are_known_whichever_is_imported_first(order: str) -> None:
     code = f"{order}; gymnasium.make('ctrlformer/toy_reach-v0'); print('made')"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
