@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ctrlformer import runs
 from ctrlformer.errors import CheckpointError, NonFiniteError, RunError
 from ctrlformer.presets import preset
 from ctrlformer.runs import CONFIG, EVALS, METRICS, RunFolder
@@ -86,6 +87,22 @@ def test_the_lock_of_a_killed_process_is_taken_over(run: RunFolder) -> None:
     assert f"process {child} " in (run.path / "lock").read_text()
     with run.lock():
         assert f"process {os.getpid()} " in (run.path / "lock").read_text()
+
+
+def test_a_lock_that_a_dying_process_still_holds_is_waited_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LOCK_SECONDS", 60.0)
+    hold = f"""
+import time
+from ctrlformer.runs import *
+with RunFolder.open(Path({str(run.path)!r})).lock():
+    print("held", flush=True)
+    time.sleep(0.3)
+"""
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        with run.lock():
+            assert f"process {os.getpid()} " in (run.path / "lock").read_text()
 
 
 def test_a_lock_file_with_hostile_text_is_not_shown(run: RunFolder) -> None:

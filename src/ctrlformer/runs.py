@@ -17,6 +17,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -40,6 +41,7 @@ from ctrlformer.files import (
 CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", "lock"
 METRICS, EVALS = "metrics.jsonl", "evals.jsonl"
 SMALL_FILE_BYTES = 1 << 20
+LOCK_SECONDS = 1.0  # how long a lock is asked for before the run counts as in use
 LOG_BYTES = 256 << 20  # a million rows: far more than a training writes
 
 Row: TypeAlias = dict[str, JSON]
@@ -113,7 +115,7 @@ class RunFolder:
             try:
                 descriptor = open_regular(path, WRITE)
                 stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _take(descriptor)
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             except BlockingIOError:
@@ -205,6 +207,18 @@ class RunFolder:
         if not isinstance(facts, dict):
             raise RunError(f"{path} is not a JSON object")
         return facts
+
+
+def _take(descriptor: int) -> None:
+    """Lock the file. A holder just killed may leave a child that dies, or lets go of the file, a moment later."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _holder(path: Path) -> str:
