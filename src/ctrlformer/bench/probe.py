@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from torch import Tensor, nn
 
 from ctrlformer.config import Config
@@ -105,7 +105,7 @@ def main(names: Sequence[str], updates: int, learning_rate: float, seed: int, js
         for name, config in configs.items():
             progress.update(bar, description=f"probing {name}")
             results[name] = probe(config, data, updates, seed, learning_rate, lambda _: progress.advance(bar))
-    table = Table("encoder", *STATE_NAMES, "mean", "feature spread", "s an update")
+    table = Table(Column("encoder", no_wrap=True), *STATE_NAMES, "mean", "spread", "s an update")
     for name, result in sorted(results.items(), key=lambda item: -float(np.mean(item[1].r2))):
         figures = (*result.r2, float(np.mean(result.r2)), result.feature_std, result.seconds_per_update)
         table.add_row(name, *(f"{figure:.2f}" for figure in figures))
