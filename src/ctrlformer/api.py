@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from ctrlformer import checkpoint, launch
 from ctrlformer.agents import SacAgent
+from ctrlformer.agents.sac import Policy
 from ctrlformer.config import Config, from_json
 from ctrlformer.envs import canonical_task, make_env
 from ctrlformer.errors import ConfigError
 from ctrlformer.presets import preset as preset_config
 from ctrlformer.progress import watching
-from ctrlformer.rollout import Policy, record_video
 from ctrlformer.rollout import evaluate as play_episodes
+from ctrlformer.rollout import record_video
 from ctrlformer.runs import RunFolder
 from ctrlformer.training import choose_device, restore_agent
 

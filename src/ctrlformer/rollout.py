@@ -11,16 +11,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ctrlformer.envs.pixels import PixelEnv
+from ctrlformer.agents.sac import Policy
+from ctrlformer.envs.pixels import VIDEO_SIZE, Action, PixelEnv, Pixels
 from ctrlformer.errors import NonFiniteError, RunError
 from ctrlformer.replay import Replay
 
-Pixels = NDArray[np.uint8]  # (84, 84, 9)
-Action = NDArray[np.float32]  # (A,)
-Policy = Callable[[Pixels], Action]
-
 TRAIN, EVALUATE, VIDEO = range(3)  # what an episode is for: part of its seed, so that no two purposes share episodes
-VIDEO_SIZE, VIDEO_FPS = 256, 20  # one picture per step
+VIDEO_FPS = 20  # one picture per step
 
 
 class Acts(Protocol):

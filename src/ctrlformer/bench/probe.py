@@ -7,7 +7,6 @@ is slow in reinforcement learning too, and this takes a minute instead of an hou
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from ctrlformer.config import Config
 from ctrlformer.encoders import make_encoder
 from ctrlformer.envs.states import STATE_NAMES, LabelledStacks, cartpole_states
 from ctrlformer.errors import ConfigError
-from ctrlformer.files import write_atomic
+from ctrlformer.files import to_json, write_atomic
 from ctrlformer.machine import keep_freed_memory
 from ctrlformer.presets import preset
 
@@ -114,7 +113,7 @@ def main(names: Sequence[str], updates: int, learning_rate: float, seed: int, js
     if json_file is not None:
         rows = {name: {**result._asdict(), "states": STATE_NAMES} for name, result in results.items()}
         settings = {"updates": updates, "learning_rate": learning_rate, "batch": BATCH, "seed": seed}
-        write_atomic(json_file, (json.dumps({**settings, "encoders": rows}, indent=2) + "\n").encode())
+        write_atomic(json_file, to_json({**settings, "encoders": rows}))
 
 
 def _shifted(pixels: NDArray[np.uint8], largest: int, rng: np.random.Generator) -> NDArray[np.uint8]:
