@@ -19,7 +19,7 @@ from ctrlformer.runs import RunFolder
 
 TASK = "toy/reach"
 STEPS = 32  # of 2 frames each; an episode has 25
-WALL_CLOCK = {"seconds", "minutes"}
+WALL_CLOCK = {"seconds", "minutes", "learner_busy"}
 
 # Nothing divides anything, so that evaluations, checkpoints, log rows and episodes end at different steps.
 SETTINGS: dict[str, Any] = {

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ def shifts_of(stack: np.ndarray, shift: int) -> list[np.ndarray]:
 
 
 def same(a: Batch, b: Batch) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def draw(replay: Replay, seed: int = 0) -> Batch:
@@ -111,11 +112,18 @@ def draw(replay: Replay, seed: int = 0) -> Batch:
     n_step=st.integers(1, 4),
     shift=st.integers(0, 3),
     views=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    frames_on_device=st.booleans(),
 )
 def test_samples_are_what_a_list_of_stacks_would_give(
-    plan: list[Episode], capacity: int, frame_stack: int, n_step: int, shift: int, views: tuple[int, int]
+    plan: list[Episode],
+    capacity: int,
+    frame_stack: int,
+    n_step: int,
+    shift: int,
+    views: tuple[int, int],
+    frames_on_device: bool,
 ) -> None:
-    replay = Replay(None, capacity, action_dim=1, image_size=SIZE, frame_stack=frame_stack)
+    replay = Replay(None, capacity, 1, SIZE, frame_stack, frames_on_device=frames_on_device)
     naive = Naive(capacity, frame_stack)
     play(replay, plan, np.random.default_rng(1), naive)
     held = naive.held()
@@ -128,7 +136,7 @@ def test_samples_are_what_a_list_of_stacks_would_give(
     assert batch.pixels.shape == (views[0], 40, SIZE, SIZE, 3 * frame_stack)
     assert batch.next_pixels.shape == (views[1], 40, SIZE, SIZE, 3 * frame_stack)
     assert {int(a) for a in batch.action[:, 0]} <= held
-    for b, number in enumerate(batch.action[:, 0].astype(int)):
+    for b, number in enumerate(batch.action[:, 0].int().tolist()):
         reward, discount, next_stack = naive.expected(number, n_step, 0.9)
         assert batch.reward[b] == pytest.approx(reward, rel=1e-5, abs=1e-6)
         assert batch.discount[b] == pytest.approx(discount)
@@ -138,9 +146,21 @@ def test_samples_are_what_a_list_of_stacks_would_give(
 
 
 @settings(max_examples=30, deadline=None)
-@given(before=episodes, after=episodes, more=episodes, capacity=st.integers(1, 60), frame_stack=st.integers(1, 4))
+@given(
+    before=episodes,
+    after=episodes,
+    more=episodes,
+    capacity=st.integers(1, 60),
+    frame_stack=st.integers(1, 4),
+    frames_on_device=st.booleans(),
+)
 def test_restore_gives_the_content_at_the_flush_and_goes_on_alike(
-    before: list[Episode], after: list[Episode], more: list[Episode], capacity: int, frame_stack: int
+    before: list[Episode],
+    after: list[Episode],
+    more: list[Episode],
+    capacity: int,
+    frame_stack: int,
+    frames_on_device: bool,
 ) -> None:
     shape = (capacity, 1, SIZE, frame_stack)
     with tempfile.TemporaryDirectory() as name:
@@ -151,7 +171,7 @@ def test_restore_gives_the_content_at_the_flush_and_goes_on_alike(
         expected = draw(replay) if len(replay) else None
         play(replay, after, np.random.default_rng(2))  # never part of the checkpoint
         replay.flush()
-        restored = Replay.restore(folder, position, *shape)
+        restored = Replay.restore(folder, position, *shape, frames_on_device=frames_on_device)
         again = restored.flush()
         assert again == position
         assert same(draw(restored), expected) if expected else len(restored) == 0
@@ -211,12 +231,13 @@ def test_sampling_is_uniform_over_steps_and_shifts_and_views_differ() -> None:
     replay = Replay(None, 20, 1, SIZE)
     play(replay, [Episode(7, True), Episode(30, False)], np.random.default_rng(0))
     batch = replay.sample(np.random.default_rng(1), 20_000, shift=1, views=2, next_views=1)
-    counts = np.bincount(batch.action[:, 0].astype(int), minlength=37)[-20:]
+    counts = np.bincount(batch.action[:, 0].int(), minlength=37)[-20:]
     assert counts.sum() == 20_000  # only the newest 20
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
     # One step, whose 9 shifts all differ: each must come a ninth of the time, independently in both views.
-    chosen = batch.action[:, 0] == 30
-    kinds = [np.unique(view[chosen].reshape(chosen.sum(), -1), axis=0, return_inverse=True)[1] for view in batch.pixels]
+    chosen = batch.action[:, 0].numpy() == 30
+    views = batch.pixels.numpy()
+    kinds = [np.unique(view[chosen].reshape(chosen.sum(), -1), axis=0, return_inverse=True)[1] for view in views]
     joint = np.bincount(9 * kinds[0].ravel() + kinds[1].ravel(), minlength=81)
     expected = chosen.sum() / 81
     assert len(joint) == 81
@@ -244,6 +265,38 @@ def test_a_hundred_thousand_steps_fit_in_2600_megabytes_and_empty_memory_is_free
 def test_a_replay_beyond_the_address_space_names_the_setting() -> None:
     with pytest.raises(ConfigError, match=r"GB: lower training.replay_capacity"):
         Replay(None, 10**14, 1)
+
+
+def test_a_device_without_room_names_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "empty", no_room)
+    with pytest.raises(ConfigError, match=r"GB: lower training.replay_capacity"):
+        Replay(None, 100, 1, frames_on_device=True)
+
+
+def test_batches_come_on_the_device_that_learns() -> None:
+    # A meta tensor has a device, a shape and a type like any other, and needs no hardware.
+    replay = Replay(None, 50, 2, SIZE, device="meta")
+    frame = np.zeros((SIZE, SIZE, 3), np.uint8)
+    replay.begin(frame)
+    replay.add(np.zeros(2), 1.0, False, frame)
+    batch = replay.sample(np.random.default_rng(0), 4, views=2, next_views=1)
+    assert {x.device.type for x in batch} == {"meta"}
+    assert [tuple(x.shape) for x in batch] == [(2, 4, SIZE, SIZE, 9), (4, 2), (4,), (4,), (1, 4, SIZE, SIZE, 9)]
+    assert [x.dtype for x in batch] == [torch.uint8, torch.float32, torch.float32, torch.float32, torch.uint8]
+
+
+def test_a_batch_stays_as_it_was_whatever_is_drawn_or_added_after_it() -> None:
+    replay = Replay(None, 20, 1, SIZE)
+    play(replay, [Episode(15, False)], np.random.default_rng(0))
+    batch = draw(replay, seed=1)
+    before = Batch(*(x.clone() for x in batch))
+    held = [draw(replay, seed) for seed in range(2, 8)]
+    play(replay, [Episode(30, False)], np.random.default_rng(1))
+    assert same(batch, before)
+    assert len({x.pixels.data_ptr() for x in [batch, *held]}) == 7
 
 
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, 1e39])

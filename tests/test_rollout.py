@@ -64,11 +64,16 @@ def collector(env: PixelEnv, replay: Replay) -> Collector:
     return Collector(Scripted(), env, TASK, replay, seed=1, stage=0)
 
 
+def step(played: Collector, random: np.random.Generator | None) -> tuple[int, float | None]:
+    played.begin()
+    return played.step(played.choose(random))
+
+
 def test_collecting_fills_the_replay_with_what_happened(env: PixelEnv) -> None:
     replay = Replay(None, 100, 2)
     played = collector(env, replay)
     random = np.random.default_rng(0)
-    ends = [played.step(random) for _ in range(30)]
+    ends = [step(played, random) for _ in range(30)]
     assert [frames for frames, _ in ends] == [2] * 30
     assert [index for index, (_, total) in enumerate(ends) if total is not None] == [24]  # 50 frames an episode
     assert played.episode == 1
@@ -86,7 +91,7 @@ def test_reopening_stands_where_the_actions_led_and_adds_nothing(env: PixelEnv) 
     replay = Replay(None, 100, 2)
     original = collector(env, replay)
     for _ in range(32):
-        original.step(None)
+        step(original, None)
     twin_env, twin_replay = make_env(TASK), Replay(None, 100, 2)
     twin = collector(twin_env, twin_replay)
     twin.reopen(original.episode, np.array(original.actions))
@@ -134,8 +139,11 @@ def test_a_bad_reward_or_picture_is_refused_before_the_replay_sees_it(
     env: PixelEnv, spoilt: dict[str, Any], message: str
 ) -> None:
     replay = Replay(None, 100, 2)
+    spoilt_collector = collector(Broken(env, **spoilt), replay)  # type: ignore[arg-type]
+    spoilt_collector.begin()
+    action = spoilt_collector.choose(None)
     with pytest.raises(NonFiniteError, match=message):
-        collector(Broken(env, **spoilt), replay).step(None)  # type: ignore[arg-type]
+        spoilt_collector.step(action)
     assert len(replay) == 0
 
 

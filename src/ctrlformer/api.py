@@ -19,12 +19,13 @@ from ctrlformer.agents.sac import Policy
 from ctrlformer.config import Config, from_json
 from ctrlformer.envs import canonical_task, make_env
 from ctrlformer.errors import ConfigError
+from ctrlformer.hardware import choose_device
 from ctrlformer.presets import preset as preset_config
 from ctrlformer.progress import watching
 from ctrlformer.rollout import evaluate as play_episodes
 from ctrlformer.rollout import record_video
 from ctrlformer.runs import RunFolder
-from ctrlformer.training import choose_device, restore_agent
+from ctrlformer.training import restore_agent
 
 SECTIONS = ("env", "encoder", "agent", "training")
 

@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from ctrlformer.errors import ConfigError
 
+Precision = Literal["auto", "fp32", "bf16"]
+
 
 @dataclass(frozen=True)
 class EnvConfig:
@@ -167,6 +169,8 @@ class TrainingConfig:
     """Steps with random actions before learning starts."""
     replay_capacity: int = 100_000
     """Transitions kept per task."""
+    replay_on: Literal["auto", "host", "device"] = "auto"
+    """Whose memory holds the replay's frames. auto: the GPU's if they fit there, else the machine's."""
     eval_every_frames: int = 10_000
     eval_episodes: int = 10
     checkpoint_every_frames: int = 10_000
@@ -174,6 +178,11 @@ class TrainingConfig:
     """Steps between two rows of metrics.jsonl."""
     device: str = "auto"
     """auto takes a GPU when there is one; else a torch device such as cpu or cuda:1."""
+    precision: Precision = "auto"
+    """Of the networks' products. auto: bf16 where a short probe finds it faster than fp32; config.json of a run
+    says which it was."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile for the encoder's passes. auto: on a GPU only (docs/performance.md)."""
     threads: int | None = None
     """CPU threads; none leaves the choice to torch."""
     tensorboard: bool = True

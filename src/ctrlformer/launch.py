@@ -14,12 +14,13 @@ from ctrlformer.config import Config
 from ctrlformer.envs import canonical_task, pixel_fingerprint
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.errors import CheckpointError, ConfigError
+from ctrlformer.hardware import choose_device, choose_precision
 from ctrlformer.machine import keep_freed_memory
 from ctrlformer.progress import Progress
 from ctrlformer.runs import RunFolder
 from ctrlformer.stopping import StopRequest
 from ctrlformer.trackers import check_trackers
-from ctrlformer.training import Trainer, choose_device
+from ctrlformer.training import Trainer
 
 
 def start(config: Config, folder: Path | None, progress: Progress, exit_within: float | None = None) -> RunFolder:
@@ -29,6 +30,7 @@ def start(config: Config, folder: Path | None, progress: Progress, exit_within: 
         raise ConfigError("no task to learn: name at least one; `ctrlformer tasks` lists them")
     check_trackers(config)
     with StopRequest(exit_within) as stop:
+        config = _with_precision(config)
         facts = _facts(config)
         run = RunFolder.create(folder or default_folder(config), config)
         with run.lock():
@@ -89,8 +91,15 @@ def _facts(config: Config) -> dict[str, Any]:
     return {"device": str(device), "gl": None if only_toys else use_backend(), "pixels": pixels}
 
 
+def _with_precision(config: Config) -> Config:
+    """The config with its precision decided: a resume must not decide again."""
+    precision = choose_precision(config.training.precision, choose_device(config.training.device))
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
+
+
 def _prepare_process(config: Config) -> None:
     keep_freed_memory()
+    torch.set_float32_matmul_precision("high")  # lets GPUs use TF32; a CPU computes as before
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
 

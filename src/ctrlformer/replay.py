@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError
 from ctrlformer.files import JSON
+from ctrlformer.frame_rings import CHANNELS, DeviceRing, FrameRing, HostRing, to_device
 from ctrlformer.segments import SegmentLog
 
 FORMAT = 1
-CHANNELS = 3
 FIRST, TERMINATED = 1, 2  # flags of a record: an episode's first frame; the step that ended the episode for good
 FALLBACKS = 2  # checkpoints before the newest whose records stay on disk
 LARGEST_REWARD = float(np.finfo(np.float32).max)  # beyond it, and for NaN, a comparison says no
@@ -30,13 +31,13 @@ Record = Any  # one element of an array of `_record_type`, or such an array with
 
 
 class Batch(NamedTuple):
-    """Steps of the past, as the learner wants them."""
+    """Steps of the past, as the learner wants them; its memory belongs to nobody else."""
 
-    pixels: NDArray[np.uint8]  # (V, B, 84, 84, 9)  V independent random shifts of s
-    action: NDArray[np.float32]  # (B, A)
-    reward: NDArray[np.float32]  # (B,)  discounted sum over the steps
-    discount: NDArray[np.float32]  # (B,)  discount ** steps really summed; 0 where the episode terminated
-    next_pixels: NDArray[np.uint8]  # (W, B, 84, 84, 9)  W shifts of the state after those steps
+    pixels: Tensor  # (V, B, 84, 84, 9) uint8  V independent random shifts of s
+    action: Tensor  # (B, A) float32
+    reward: Tensor  # (B,) float32  discounted sum over the steps
+    discount: Tensor  # (B,) float32  discount ** steps really summed; 0 where the episode terminated
+    next_pixels: Tensor  # (W, B, 84, 84, 9) uint8  W shifts of the state after those steps
 
 
 class Replay:
@@ -46,41 +47,43 @@ class Replay:
     `Replay` is empty and discards what its folder held. Episodes shorter than about 8 steps on average need
     more frames than the ring has, so fewer steps fit.
 
+    Batches come on `device`. With `frames_on_device` the frames are kept there, and not in the machine's memory
+    (`machine.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Without it,
+    `threads` share the work of cutting a batch. Any thread may call, but one at a time.
+
     >>> replay = Replay(None, capacity=10, action_dim=1, image_size=4)
     >>> replay.begin(np.zeros((4, 4, 3), np.uint8))
     >>> replay.add(np.array([0.5]), 1.0, False, np.ones((4, 4, 3), np.uint8))
     >>> batch = replay.sample(np.random.default_rng(0), 2, shift=1)
     >>> batch.pixels.shape, batch.reward.tolist()
-    ((2, 2, 4, 4, 9), [1.0, 1.0])
+    (torch.Size([2, 2, 4, 4, 9]), [1.0, 1.0])
     """
 
     def __init__(
-        self, folder: Path | None, capacity: int, action_dim: int, image_size: int = 84, frame_stack: int = 3
+        self,
+        folder: Path | None,
+        capacity: int,
+        action_dim: int,
+        image_size: int = 84,
+        frame_stack: int = 3,
+        *,
+        device: torch.device | str = "cpu",
+        frames_on_device: bool = False,
+        threads: int = 1,
     ) -> None:
-        self._allocate(capacity, action_dim, image_size, frame_stack)
-        self._log = None if folder is None else self._new_log(folder)
-        if self._log is not None:
-            self._log.cut(0)
-
-    def _allocate(self, capacity: int, action_dim: int, image_size: int, frame_stack: int) -> None:
-        if min(capacity, action_dim, image_size, frame_stack) < 1:
-            raise ConfigError("replay: capacity, action_dim, image_size and frame_stack must be at least 1")
+        if min(capacity, action_dim, image_size, frame_stack, threads) < 1:
+            raise ConfigError("replay: capacity, action_dim, image_size, frame_stack and threads must be at least 1")
         self._shape = {
             "capacity": capacity,
             "action_dim": action_dim,
             "image_size": image_size,
             "frame_stack": frame_stack,
         }
-        self._capacity, self._stack = capacity, frame_stack
+        self._capacity, self._stack, self._device = capacity, frame_stack, torch.device(device)
         self._slots = _slots(capacity, frame_stack)
         self._record = _record_type(action_dim, image_size)
-        try:  # np.empty: memory that no frame has touched yet costs nothing
-            self._frame = np.empty((self._slots, image_size, image_size, CHANNELS), np.uint8)
-        except (MemoryError, ValueError):
-            gigabytes = ring_bytes(capacity, action_dim, image_size, frame_stack) / 1e9
-            raise ConfigError(
-                f"a replay of {capacity} steps needs {gigabytes:.1f} GB: lower training.replay_capacity"
-            ) from None
+        self._ring = self._new_ring(frames_on_device, threads)
+        self._frame = self._ring.frames
         self._action = np.zeros((capacity, action_dim), np.float32)
         self._reward = np.zeros(capacity, np.float32)
         self._terminated = np.zeros(capacity, np.bool_)
@@ -90,6 +93,21 @@ class Replay:
         self._episode = 0  # number of the newest episode's first frame
         self._open = False
         self._earlier: deque[int] = deque(maxlen=FALLBACKS)  # first records that the last flushes need
+        self._log = None if folder is None else self._new_log(folder)
+        if self._log is not None:
+            self._log.cut(0)
+
+    def _new_ring(self, on_device: bool, threads: int) -> FrameRing:
+        size = self._shape["image_size"]
+        try:
+            if on_device:
+                return DeviceRing(self._slots, size, self._device)
+            return HostRing(self._slots, size, self._device, threads)
+        except (MemoryError, ValueError, torch.OutOfMemoryError):
+            gigabytes = ring_bytes(**self._shape) / 1e9
+            raise ConfigError(
+                f"a replay of {self._capacity} steps needs {gigabytes:.1f} GB: lower training.replay_capacity"
+            ) from None
 
     def _new_log(self, folder: Path) -> SegmentLog:
         # Segments small beside the ring: the oldest go one by one as the ring moves on.
@@ -138,7 +156,7 @@ class Replay:
             self._terminated[place] = bool(flags & TERMINATED)
             self._frame_of[place], self._episode_of[place] = self._frames - 1, self._episode
             self._steps += 1
-        self._frame[self._frames % self._slots] = record["frame"]
+        self._ring.write(self._frames % self._slots, record["frame"])
         self._frames += 1
         self._open = not flags & TERMINATED
         self._forget()
@@ -177,13 +195,14 @@ class Replay:
         offset = rng.integers(-shift, shift + 1, size=(views + next_views, batch_size, 2))  # (V + W, B, y and x)
         place = step % self._capacity
         reward, bootstrap, after = self._returns(step, n_step, discount)
-        episode = self._episode_of[place]
+        newest = np.stack([self._frame_of[place]] * views + [after] * next_views)  # (V + W, B)
+        pixels = self._stacks(newest, self._episode_of[place], offset)
         return Batch(
-            pixels=self._stacks(self._frame_of[place], episode, offset[:views]),
-            action=self._action[place],
-            reward=reward,
-            discount=bootstrap,
-            next_pixels=self._stacks(after, episode, offset[views:]),
+            pixels=pixels[:views],
+            action=to_device(self._action[place], self._device),
+            reward=to_device(reward, self._device),
+            discount=to_device(bootstrap, self._device),
+            next_pixels=pixels[views:],
         )
 
     def _returns(
@@ -205,16 +224,12 @@ class Replay:
         bootstrap = np.where(self._terminated[last], 0.0, factor)
         return total.astype(np.float32), bootstrap.astype(np.float32), self._frame_of[start] + count
 
-    def _stacks(
-        self, newest: NDArray[np.int64], episode: NDArray[np.int64], offset: NDArray[np.int64]
-    ) -> NDArray[np.uint8]:
+    def _stacks(self, newest: NDArray[np.int64], episode: NDArray[np.int64], offset: NDArray[np.int64]) -> Tensor:
         """(V, B, 84, 84, 9): the frames up to `newest`; before an episode's start its first frame is repeated."""
         back = np.arange(self._stack - 1, -1, -1)
-        slot = np.maximum(newest[:, None] - back, episode[:, None]) % self._slots  # (B, stack)
-        size = self._frame.shape[1]
-        stacks = np.empty((*offset.shape[:2], size, size, CHANNELS * self._stack), np.uint8)
-        _write_stacks(self._frame, slot, offset, stacks)
-        return stacks
+        slot = np.maximum(newest[..., None] - back, episode[:, None]) % self._slots  # (V, B, stack)
+        stacks = self._ring.stacks(slot.reshape(-1, self._stack), offset.reshape(-1, 2))
+        return stacks.view(*newest.shape, *stacks.shape[1:])
 
     def flush(self) -> dict[str, JSON]:
         """Make everything added durable; the answer, stored in a checkpoint, is what `restore` needs.
@@ -256,13 +271,17 @@ class Replay:
         action_dim: int,
         image_size: int = 84,
         frame_stack: int = 3,
+        *,
+        device: torch.device | str = "cpu",
+        frames_on_device: bool = False,
+        threads: int = 1,
     ) -> Replay:
         """Exactly the content at the `flush` that returned `position`; what was logged after it is dropped.
 
         A damaged or missing file is a `CheckpointError` that names it, and then nothing is changed.
         """
-        self = cls.__new__(cls)
-        self._allocate(capacity, action_dim, image_size, frame_stack)
+        shape = (capacity, action_dim, image_size, frame_stack)
+        self = cls(None, *shape, device=device, frames_on_device=frames_on_device, threads=threads)
         at = _read_position(folder, position, self._shape)
         self._log = self._new_log(folder)
         self._frames, self._steps, self._oldest = at.first, at.steps_at_first, at.oldest
@@ -327,22 +346,3 @@ def _record_type(action_dim: int, image_size: int) -> np.dtype[np.void]:
             ("frame", "u1", (image_size, image_size, CHANNELS)),
         ]
     )
-
-
-@numba.njit(nogil=True, cache=True)
-def _write_stacks(
-    frames: NDArray[np.uint8], slots: NDArray[np.int64], offsets: NDArray[np.int64], stacks: NDArray[np.uint8]
-) -> None:
-    """Crop every stack at its offset straight into `stacks`; clamped coordinates are what edge padding shows."""
-    views, batch, height, width, _ = stacks.shape
-    for v in range(views):
-        for b in range(batch):
-            dy, dx = offsets[v, b, 0], offsets[v, b, 1]
-            for k in range(slots.shape[1]):
-                source = frames[slots[b, k]]
-                for y in range(height):
-                    row = source[min(max(y + dy, 0), height - 1)]
-                    for x in range(width):
-                        column = min(max(x + dx, 0), width - 1)
-                        for c in range(CHANNELS):
-                            stacks[v, b, y, x, CHANNELS * k + c] = row[column, c]

@@ -62,17 +62,25 @@ class Collector:
         self.episode = 0  # number of the open episode, or of the next one when none is open
         self.actions: list[Action] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
-        self._agent, self._env, self._task, self._replay = agent, env, task, replay
+        self._env, self._task, self._replay = env, task, replay
         self._seeds = (seed, TRAIN, stage)
         self._pixels: Pixels | None = None
-        self._policy: Policy | None = None
+        self._policy: Policy = agent.policy(task, explore=True)
 
-    def step(self, random: np.random.Generator | None) -> tuple[int, float | None]:
-        """One step, with a random action if given a generator: its frames, and the return if the episode ended."""
-        if self._pixels is None or self._policy is None:
-            self._pixels, self._policy = self._begin()
+    def begin(self) -> None:
+        """Start the next episode, unless one is open."""
+        if self._pixels is None:
+            self._pixels = self._reset()
             self._replay.begin(self._newest(self._pixels))
-        action = self._random_action(random) if random else self._policy(self._pixels)
+
+    def choose(self, random: np.random.Generator | None) -> Action:
+        """The open episode's next action: random if given a generator, else the policy's."""
+        if self._pixels is None:
+            raise RuntimeError("Collector.choose before Collector.begin: no episode is open")
+        return self._random_action(random) if random else self._policy(self._pixels)
+
+    def step(self, action: Action) -> tuple[int, float | None]:
+        """Take the chosen action: the step's frames, and the return if the episode ended."""
         self._pixels, reward, terminated, truncated, frames = checked_step(self._env, action)
         self._replay.add(action, reward, terminated, self._newest(self._pixels))
         self.actions.append(action)
@@ -84,7 +92,7 @@ class Collector:
         self.episode = episode
         if not len(actions):
             return
-        self._pixels, self._policy = self._begin()
+        self._pixels = self._reset()
         for action in actions:
             self._pixels, reward, terminated, truncated, _ = checked_step(self._env, action)
             self.actions.append(action)
@@ -96,14 +104,13 @@ class Collector:
         """A checksum of the pixels the agent sees now: the same after an exact resume."""
         return None if self._pixels is None else zlib.crc32(self._pixels.tobytes())
 
-    def _begin(self) -> tuple[Pixels, Policy]:
-        pixels, _ = self._env.reset(seed=episode_seed(*self._seeds, self.episode))
-        return pixels, self._agent.policy(self._task, explore=True)
+    def _reset(self) -> Pixels:
+        return self._env.reset(seed=episode_seed(*self._seeds, self.episode))[0]
 
     def _end(self) -> float:
         total = self.episode_return
         self.episode += 1
-        self.actions, self.episode_return, self._pixels, self._policy = [], 0.0, None, None
+        self.actions, self.episode_return, self._pixels = [], 0.0, None
         return total
 
     def _random_action(self, random: np.random.Generator) -> Action:

@@ -3,6 +3,9 @@
 A curriculum is a list of stages, one task each. Everything that decides what happens next is in the agent's
 tensors, the replay and `Position`; a checkpoint holds exactly these, so a resumed run repeats bit for bit what
 an unbroken one would have done.
+
+While the learner updates, a second thread plays one step and draws the batches of the next updates. The step's
+action was chosen before the updates beside it began: a lag of one step's updates, always, and never a race.
 """
 
 from __future__ import annotations
@@ -10,23 +13,28 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ctrlformer import checkpoint
 from ctrlformer.agents import SacAgent
 from ctrlformer.checkpoint import Checkpoint
 from ctrlformer.curves import learning_curve
+from ctrlformer.draws import Draws
 from ctrlformer.envs import make_env
-from ctrlformer.envs.pixels import PixelEnv
-from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError, RunError
+from ctrlformer.envs.pixels import Action, PixelEnv
+from ctrlformer.errors import CheckpointError, NonFiniteError, RunError
 from ctrlformer.files import JSON, reason, write_atomic
+from ctrlformer.hardware import choose_device, use_compiler
+from ctrlformer.machine import fits_on_device
 from ctrlformer.progress import Progress
-from ctrlformer.replay import Replay
+from ctrlformer.replay import Batch, Replay, ring_bytes
 from ctrlformer.rollout import Abandoned, Collector, evaluate
 from ctrlformer.runs import RunFolder
 from ctrlformer.stopping import StopRequest
@@ -65,17 +73,22 @@ class Position:
 class Averages:
     """Means of figures since the last log row; not every figure comes with every update."""
 
-    sums: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float | Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, figures: Mapping[str, float]) -> None:
+    def add(self, figures: Mapping[str, float | Tensor]) -> None:
+        """Tensors are summed where they are, in double precision: no waiting for a device."""
         for name, value in figures.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
+            precise = value.double() if isinstance(value, Tensor) else value
+            self.sums[name] = self.sums.get(name, 0.0) + precise
             self.counts[name] = self.counts.get(name, 0) + 1
+
+    def as_json(self) -> dict[str, JSON]:
+        return {"sums": {name: float(value) for name, value in self.sums.items()}, "counts": dict(self.counts)}
 
     def take(self) -> dict[str, float]:
         """The means, in alphabetical order; counting starts anew."""
-        means = {name: self.sums[name] / self.counts[name] for name in sorted(self.sums)}
+        means = {name: float(self.sums[name]) / self.counts[name] for name in sorted(self.sums)}
         self.sums, self.counts = {}, {}
         return means
 
@@ -85,10 +98,12 @@ class Stage:
     """What learning one task needs while it lasts."""
 
     task: str
-    env: PixelEnv
     eval_env: PixelEnv
     replay: Replay
     collector: Collector
+    draws: Draws
+    player: ThreadPoolExecutor
+    """One thread that plays and draws while the main thread learns."""
 
 
 @dataclass
@@ -106,7 +121,9 @@ class Trainer:
 
     def __init__(self, run: RunFolder, progress: Progress, stop: StopRequest) -> None:
         self.run, self.config = run, run.config
-        self.agent = SacAgent(self.config, choose_device(self.config.training.device), self.config.seed)
+        device = choose_device(self.config.training.device)
+        compiled = use_compiler(self.config.training.compile, device, progress.say)
+        self.agent = SacAgent(self.config, device, self.config.seed, compiled)
         self.position = Position()
         self._progress, self._stop = progress, stop
         self._rng = np.random.default_rng(self.config.seed)
@@ -115,6 +132,7 @@ class Trainer:
         self._open: OpenEpisode | None = None
         self._action_dims: dict[str, int] = {}
         self._log_started = self._clock_started = time.monotonic()
+        self._learning_seconds = 0.0  # inside updates since the last log row
         self._trackers: list[Tracker] = []
 
     def learn(self) -> None:
@@ -153,7 +171,7 @@ class Trainer:
     def _open_stage(self) -> Iterator[Stage]:
         """The stage's environments, replay and collector: new, or as the checkpoint left them."""
         number, task = self.position.stage, self.config.tasks[self.position.stage]
-        with closing(make_env(task, self.config.env)) as env, closing(make_env(task, self.config.env)) as eval_env:
+        with self._player(task) as (player, env), closing(make_env(task, self.config.env)) as eval_env:
             if task not in self.agent.tasks:
                 self.agent.add_task(task, env.action_dim)
                 self._action_dims[task] = env.action_dim
@@ -161,14 +179,30 @@ class Trainer:
             replay = opened.replay if opened else self._open_replay(task, env.action_dim, None)
             collector = Collector(self.agent, env, task, replay, self.config.seed, number)
             if opened:
-                self._reopen_episode(collector, opened)
+                player.submit(self._reopen_episode, collector, opened).result()
+            draws = Draws(replay, self._rng, self.config.agent, self.agent.views)
             self._progress.begin_stage(task, self.position.frames, self.config.training.frames)
-            yield Stage(task, env, eval_env, replay, collector)
+            yield Stage(task, eval_env, replay, collector, draws, player)
+
+    @contextmanager
+    def _player(self, task: str) -> Iterator[tuple[ThreadPoolExecutor, PixelEnv]]:
+        """A thread, and an environment made, used and closed in it: an OpenGL context belongs to one thread."""
+        with ThreadPoolExecutor(1, "player") as player:
+            env = player.submit(make_env, task, self.config.env).result()
+            try:
+                yield player, env
+            finally:
+                player.submit(env.close).result()
 
     def _open_replay(self, task: str, action_dim: int, saved: dict[str, JSON] | None) -> Replay:
-        folder, capacity = self.run.replay(task), self.config.training.replay_capacity
-        shape = (capacity, action_dim, self.config.env.image_size, self.config.env.frame_stack)
-        return Replay(folder, *shape) if saved is None else Replay.restore(folder, saved, *shape)
+        settings, device = self.config.training, self.agent.device
+        shape = (settings.replay_capacity, action_dim, self.config.env.image_size, self.config.env.frame_stack)
+        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape), device)
+        on_device = settings.replay_on == "device" or fits
+        folder = self.run.replay(task)
+        if saved is None:
+            return Replay(folder, *shape, device=device, frames_on_device=on_device)
+        return Replay.restore(folder, saved, *shape, device=device, frames_on_device=on_device)
 
     def _reopen_episode(self, collector: Collector, opened: OpenEpisode) -> None:
         collector.reopen(opened.number, opened.actions)
@@ -197,34 +231,37 @@ class Trainer:
             self._stop.leave()
 
     def _step(self, stage: Stage) -> None:
-        """One step of the task and the updates that follow it."""
+        """One step of the task, and beside it the updates that the steps before it have earned."""
         settings, position = self.config.training, self.position
-        random = self._rng if position.steps < settings.seed_steps else None
-        frames, episode_return = stage.collector.step(random)
+        learning = position.steps >= settings.seed_steps
+        batches = stage.draws.take() if learning else []
+        stage.player.submit(stage.collector.begin).result()
+        action = stage.collector.choose(None if learning else self._rng)
+        playing = stage.player.submit(self._play, stage, action)
+        for batch in batches:
+            self._update(stage, batch)
+        frames, episode_return = playing.result()
         position.frames += frames
         position.steps += 1
         if episode_return is not None:
             self._averages.add({"return": episode_return})
-        if random is None:
-            for _ in range(self.config.agent.updates_per_step):
-                self._update(stage)
         if position.steps % settings.log_every_steps == 0 or position.frames >= settings.frames:
             self._log(stage)
         self._progress.step(position.frames, episode_return)
 
-    def _update(self, stage: Stage) -> None:
-        settings, (views, next_views) = self.config.agent, self.agent.views
-        batch = stage.replay.sample(
-            self._rng,
-            settings.batch_size,
-            n_step=settings.n_step,
-            discount=settings.discount,
-            shift=settings.shift,
-            views=views,
-            next_views=next_views,
-        )
+    def _play(self, stage: Stage, action: Action) -> tuple[int, float | None]:
+        """What happens beside the updates: the step, and the draw for the next ones if there will be any."""
+        settings, position = self.config.training, self.position
+        frames, episode_return = stage.collector.step(action)
+        if position.steps + 1 >= settings.seed_steps and position.frames + frames < settings.frames:
+            stage.draws.draw()
+        return frames, episode_return
+
+    def _update(self, stage: Stage, batch: Batch) -> None:
+        started = time.monotonic()
         progress = min(1.0, self.position.frames / self.config.training.frames)
         self._averages.add(self.agent.update(stage.task, batch, progress))
+        self._learning_seconds += time.monotonic() - started
 
     # Evaluation and logs
 
@@ -284,6 +321,7 @@ class Trainer:
 
     def _log(self, stage: Stage) -> None:
         now = time.monotonic()
+        self.agent.check()
         means = self._averages.take()
         self.run.append_metrics(
             {
@@ -295,10 +333,11 @@ class Trainer:
                 "episodes": stage.collector.episode,
                 **means,
                 "seconds": now - self._log_started,
+                "learner_busy": self._learning_seconds / (now - self._log_started),
                 "minutes": self._count_minutes(),
             }
         )
-        self._log_started = now
+        self._log_started, self._learning_seconds = now, 0.0
         self._track(stage.task, "training", means)
 
     def _track(self, task: str, kind: str, values: Mapping[str, float]) -> None:
@@ -322,13 +361,14 @@ class Trainer:
     def _save(self, stage: Stage, ended: bool = False) -> None:
         """Write a checkpoint; of an ended stage the open episode is forgotten."""
         self._stop.saving()
+        self.agent.check()
         self._count_minutes()
         collector = stage.collector
         actions = np.array([] if ended else collector.actions, np.float32)  # (T, A)
         trainer: dict[str, JSON] = {
             "position": dataclasses.asdict(self.position),
-            "averages": dataclasses.asdict(self._averages),
-            "random": self._rng.bit_generator.state,
+            "averages": self._averages.as_json(),
+            "random": stage.draws.random_state,
             "action_dims": self._action_dims,
             "episode": None if ended else {"number": collector.episode, "fingerprint": collector.fingerprint()},
             "logs": self.run.log_positions(),
@@ -349,14 +389,3 @@ def restore_agent(agent: SacAgent, saved: Checkpoint) -> dict[str, int]:
         agent.add_task(task, action_dim)
     agent.load_tensors(saved.tensors)
     return action_dims
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` is a GPU when there is one; anything else must be a device that torch has here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(1, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise ConfigError(f"training.device {name!r} cannot be used: {str(error).splitlines()[0]}") from None

@@ -28,13 +28,14 @@ def agent_with(tasks: int = 1, config: Config = TINY, **settings: Any) -> SacAge
 def batch_for(agent: SacAgent, seed: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
     views, next_views = agent.views
-    return Batch(
+    arrays = (
         rng.integers(0, 256, (views, B, 84, 84, 9), dtype=np.uint8),
         rng.uniform(-1, 1, (B, 2)).astype(np.float32),
         rng.uniform(0, 1, B).astype(np.float32),
         np.full(B, 0.97, np.float32),
         rng.integers(0, 256, (next_views, B, 84, 84, 9), dtype=np.uint8),
     )
+    return Batch(*map(torch.from_numpy, arrays))
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -71,7 +72,7 @@ def test_weight_decay_touches_encoder_matrices_only() -> None:
 
 def test_every_trainable_parameter_has_exactly_one_optimiser() -> None:
     agent = agent_with(tasks=2)
-    owned = [id(p) for o in agent._optimisers.values() for g in o.param_groups for p in g["params"]]
+    owned = [id(p) for o in agent._optimisers for g in o.param_groups for p in g["params"]]
     modules = (agent.encoder, agent.contrast, agent.heads)
     wanted = [id(p) for module in modules for p in module.parameters() if p.requires_grad]
     assert sorted(owned) == sorted(wanted)
@@ -87,7 +88,7 @@ def test_every_combination_of_switches_learns(target_encoder: str, q_regularisat
         metrics = agent.update("task0", batch_for(agent, seed))
     assert changed(before, agent.encoder)
     assert ("contrastive_loss" in metrics) == contrastive
-    assert all(np.isfinite(value) for value in metrics.values())
+    assert all(torch.isfinite(value) for value in metrics.values())
 
 
 def test_the_target_encoder_is_a_real_copy_that_follows_slowly_with_its_buffers() -> None:
@@ -129,7 +130,7 @@ def test_the_actor_gives_the_encoder_no_gradient_and_leaves_the_critics_alone() 
     heads = agent._heads("task0")
     agent.encoder.zero_grad()
     encoder, critic, actor = weights(agent.encoder), weights(heads.critic), weights(heads.actor)
-    features = agent.encoder(torch.from_numpy(batch_for(agent).pixels[0]), 0).policy[:, 0]
+    features = agent.encoder(batch_for(agent).pixels[0], 0).policy[:, 0]
     agent._update_actor(heads, features.detach())
     assert all(p.grad is None for p in agent.encoder.parameters())
     assert not changed(encoder, agent.encoder)
@@ -171,7 +172,7 @@ def test_critic_update_equals_the_listing() -> None:
     """One whole critic loss against Listing 3, a pass per call."""
     agent = agent_with(q_regularisation=True, contrastive=True, target_encoder="byol")
     batch = batch_for(agent)
-    agent.encoder.observe(torch.from_numpy(batch.pixels[0]), 0)
+    agent.encoder.observe(batch.pixels[0], 0)
     slow = copy.deepcopy(agent)
     slow.generator = torch.Generator()
     slow.generator.set_state(agent.generator.get_state())
@@ -179,22 +180,22 @@ def test_critic_update_equals_the_listing() -> None:
     metrics = agent.update("task0", batch)
 
     heads = slow._heads("task0")
-    action, reward, discount = (torch.from_numpy(x) for x in (batch.action, batch.reward, batch.discount))
+    action, reward, discount = batch.action, batch.reward, batch.discount
     with torch.no_grad():
         noise = torch.randn(2 * B, 2, generator=slow.generator).view(2, B, 2)
         values = []
         for view in range(2):
-            after = torch.from_numpy(batch.next_pixels[view])
+            after = batch.next_pixels[view]
             chosen = heads.actor.sample(slow.encoder(after, 0).policy[:, 0], noise[view])
             q1, q2 = heads.target_critic(slow.target_encoder(after, 0).policy[:, 0], chosen.action)
             values.append(torch.min(q1, q2) - heads.log_temperature.exp() * chosen.log_prob)
         target = reward + discount * (values[0] + values[1]) / 2
         critic = torch.zeros(())
         for view in range(2):
-            q1, q2 = heads.critic(slow.encoder(torch.from_numpy(batch.pixels[view]), 0).policy[:, 0], action)
+            q1, q2 = heads.critic(slow.encoder(batch.pixels[view], 0).policy[:, 0], action)
             critic += torch.nn.functional.mse_loss(q1, target) + torch.nn.functional.mse_loss(q2, target)
-        online = slow.encoder(torch.from_numpy(batch.pixels[0]), 0).contrastive
-        other = slow.target_encoder(torch.from_numpy(batch.pixels[1]), 0).contrastive
+        online = slow.encoder(batch.pixels[0], 0).contrastive
+        other = slow.target_encoder(batch.pixels[1], 0).contrastive
         contrastive = losses.byol_loss(
             slow.contrast.predict(slow.contrast.project(online)), slow.target_projector(other)
         )
@@ -235,7 +236,7 @@ def test_the_late_learning_rate_holds_from_its_share_of_a_stage() -> None:
 
 def test_seeds_decide_weights_and_noise() -> None:
     first, same = agent_with(), agent_with()
-    pixels = batch_for(first).pixels[0, 0]
+    pixels = batch_for(first).pixels[0, 0].numpy()
     actions = [agent.policy("task0", explore=True)(pixels) for agent in (first, same)]
     assert np.array_equal(*actions)
     other = SacAgent(TINY, seed=4)

@@ -7,7 +7,7 @@ encoder on the views of s' and one view of s. The actor reuses the critic pass's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ctrlformer.agents import losses
+from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.config import AgentConfig, Config
-from ctrlformer.encoders import Encoder, make_encoder
+from ctrlformer.encoders import Encoder, Tokens, make_encoder
 from ctrlformer.errors import NonFiniteError, TaskError
+from ctrlformer.hardware import choose_precision
 from ctrlformer.nn.ema import ema_update, frozen_copy
 from ctrlformer.nn.heads import Actor, Critic, projector
 from ctrlformer.replay import Batch
 
 Policy = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
-
-LOWER_RATE = "try a lower --agent.learning-rate"
+_Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
 
 
 class TaskHeads(nn.Module):
@@ -65,7 +66,9 @@ class _Features(NamedTuple):
 class SacAgent:
     """Learns one task at a time; keeps a token and heads for every task it was given."""
 
-    def __init__(self, config: Config, device: torch.device | str = "cpu", seed: int = 0) -> None:
+    def __init__(
+        self, config: Config, device: torch.device | str = "cpu", seed: int = 0, compiled: bool = False
+    ) -> None:
         self.config = config
         self.settings = config.agent
         self.device = torch.device(device)
@@ -80,6 +83,10 @@ class SacAgent:
         self.shares_encoder = self.settings.target_encoder == "online"
         self.target_encoder = self.encoder if self.shares_encoder else frozen_copy(self.encoder)
         self.target_projector = self.contrast.project if self.shares_encoder else frozen_copy(self.contrast.project)
+        # Only updates run compiled: acting has batches of one, and compiling for these is not worth the wait.
+        self._pass: _Pass = torch.compile(self.encoder) if compiled else self.encoder
+        self._target_pass: _Pass = torch.compile(self.target_encoder) if compiled else self.target_encoder
+        self._bf16 = choose_precision(config.training.precision, self.device) == "bf16"
         self.heads = nn.ModuleList()
         self._make_optimisers()
 
@@ -105,10 +112,10 @@ class SacAgent:
         self.tasks.append(task)
         self.heads.append(heads)
         if tokens:
-            self._add_group(self.critic_optimiser, tokens, self.settings.encoder_lr_scale, self._plain_decay)
-        self._add_group(self.critic_optimiser, heads.critic.parameters(), 1.0, self._plain_decay)
-        self._add_group(self.actor_optimiser, heads.actor.parameters(), 1.0, self._plain_decay)
-        self._add_group(self.temperature_optimiser, [heads.log_temperature], 1.0, self._plain_decay)
+            self.critic_optimiser.add(tokens, self.settings.encoder_lr_scale, self._plain_decay)
+        self.critic_optimiser.add(heads.critic.parameters(), 1.0, self._plain_decay)
+        self.actor_optimiser.add(heads.actor.parameters(), 1.0, self._plain_decay)
+        self.temperature_optimiser.add([heads.log_temperature], 1.0, self._plain_decay)
 
     def policy(self, task: str, explore: bool) -> Policy:
         """A function from one observation (H, W, C) to one action (A,): sampled, or the mean."""
@@ -117,7 +124,7 @@ class SacAgent:
         @torch.no_grad()
         def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
             x = torch.from_numpy(pixels)[None].to(self.device)
-            features = self.encoder(x, index).policy[:, index]  # (1, F)
+            features = self._tokens(self.encoder, x, index).policy[:, index]  # (1, F)
             if explore:
                 action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
             else:
@@ -129,15 +136,13 @@ class SacAgent:
 
     # Learning
 
-    def update(self, task: str, batch: Batch, progress: float = 0.0) -> dict[str, float]:
-        """One gradient step on every loss; returns the figures to log. `progress` is the stage's, 0 to 1."""
+    def update(self, task: str, batch: Batch, progress: float = 0.0) -> dict[str, Tensor]:
+        """One gradient step on every loss; returns the figures to log, still on the device: reading them there
+        and then would make the processor wait. `progress` is the stage's, 0 to 1."""
         heads = self._heads(task)
         self._set_learning_rate(progress)
-        pixels, next_pixels = (torch.from_numpy(p).to(self.device) for p in (batch.pixels, batch.next_pixels))
-        action, reward, discount = (
-            torch.from_numpy(x).to(self.device) for x in (batch.action, batch.reward, batch.discount)
-        )
-        if not bool(torch.isfinite(reward).all()):
+        pixels, action, reward, discount, next_pixels = (x.to(self.device, non_blocking=True) for x in batch)
+        if self.device.type == "cpu" and not bool(torch.isfinite(reward).all()):
             raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
 
         self.encoder.observe(pixels[0], self._index(task))
@@ -149,20 +154,27 @@ class SacAgent:
         self.updates += 1
         return metrics
 
+    def check(self) -> None:
+        """Raise if an update since the start met a loss or gradient that is not finite (see `Optimiser`)."""
+        for optimiser in self._optimisers:
+            optimiser.check()
+
     def _encode(self, task: str, pixels: Tensor, next_pixels: Tensor) -> _Features:
         """All encoder passes of an update. `pixels` is (V, B, H, W, C), `next_pixels` (W, B, H, W, C)."""
         index, batch = self._index(task), pixels.shape[1]
         learnt = pixels[:2] if self.settings.q_regularisation else pixels[:1]
-        tokens = self.encoder(learnt.flatten(0, 1), index)
+        tokens = self._tokens(self._pass, learnt.flatten(0, 1), index)
         now = _by_view(tokens.policy[:, index], batch)
         with torch.no_grad():
             after = next_pixels.flatten(0, 1)
-            next_policy = self.encoder(after, index).policy[:, index]
+            next_policy = self._tokens(self._pass, after, index).policy[:, index]
             # With a shared encoder the same pass serves the target Q heads.
-            next_value = next_policy if self.shares_encoder else self.target_encoder(after, index).policy[:, index]
+            next_value = next_policy
+            if not self.shares_encoder:
+                next_value = self._tokens(self._target_pass, after, index).policy[:, index]
             contrastive_target = None
             if self.settings.contrastive:
-                contrastive_target = self.target_encoder(pixels[1], index).contrastive
+                contrastive_target = self._tokens(self._target_pass, pixels[1], index).contrastive
         return _Features(
             now,
             _by_view(next_policy, batch),
@@ -171,9 +183,15 @@ class SacAgent:
             contrastive_target,
         )
 
+    def _tokens(self, encode: _Pass, pixels: Tensor, index: int) -> Tokens:
+        """One encoder pass in the chosen precision; heads and losses always get fp32."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
+            tokens = encode(pixels, index)
+        return Tokens(tokens.policy.float(), tokens.contrastive.float())
+
     def _update_critic(
         self, heads: TaskHeads, features: _Features, action: Tensor, reward: Tensor, discount: Tensor
-    ) -> dict[str, float]:
+    ) -> dict[str, Tensor]:
         """Critics, encoder and contrastive heads together: the paper's total loss, in equal parts."""
         target = self._td_target(heads, features, reward, discount)  # (B,)
         views = len(features.now)
@@ -192,8 +210,8 @@ class SacAgent:
             contrastive = self._contrastive_loss(features.contrastive, features.contrastive_target)
             metrics["contrastive_loss"] = contrastive.detach()
             loss = loss + self.settings.contrastive_weight * contrastive
-        metrics["gradient_norm"] = self._step(self.critic_optimiser, loss, "critic")
-        return {name: float(value) for name, value in metrics.items()}
+        metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
+        return metrics
 
     @torch.no_grad()
     def _td_target(self, heads: TaskHeads, features: _Features, reward: Tensor, discount: Tensor) -> Tensor:
@@ -209,23 +227,23 @@ class SacAgent:
             projection = self.target_projector(target)
         return losses.byol_loss(prediction, projection, self.settings.contrastive_loss)
 
-    def _update_actor(self, heads: TaskHeads, features: Tensor) -> dict[str, float]:
+    def _update_actor(self, heads: TaskHeads, features: Tensor) -> dict[str, Tensor]:
         """Actor and temperature, on detached features: the encoder learns nothing from them."""
         sampled = heads.actor.sample(features, self._noise(len(features), heads.action_dim))
         temperature = heads.log_temperature.exp()
         heads.critic.requires_grad_(False)  # only the action's gradient is wanted
         q1, q2 = heads.critic(features, sampled.action)
         loss = losses.actor_loss(q1, q2, sampled.log_prob, temperature.detach())
-        self._step(self.actor_optimiser, loss, "actor")
+        self.actor_optimiser.step(loss)
         heads.critic.requires_grad_(True)
         metrics = {
-            "actor_loss": float(loss.detach()),
-            "entropy": -float(sampled.log_prob.detach().mean()),
-            "temperature": float(temperature.detach()),
+            "actor_loss": loss.detach(),
+            "entropy": -sampled.log_prob.detach().mean(),
+            "temperature": temperature.detach(),
         }
         if self.settings.learn_temperature:
             loss = losses.temperature_loss(temperature, sampled.log_prob, heads.target_entropy)
-            self._step(self.temperature_optimiser, loss, "temperature")
+            self.temperature_optimiser.step(loss)
         return metrics
 
     def _update_targets(self, heads: TaskHeads, progress: float) -> None:
@@ -243,27 +261,6 @@ class SacAgent:
         ema_update(self.target_encoder, self.encoder, tau)
         ema_update(self.target_projector, self.contrast.project, tau)
 
-    def _step(self, optimiser: torch.optim.Optimizer, loss: Tensor, name: str) -> Tensor:
-        """One optimiser step, refused before it happens when loss or gradient is not finite."""
-        if not bool(torch.isfinite(loss)):
-            raise NonFiniteError(
-                f"the {name} loss is {float(loss.detach())} at update {self.updates}: try a lower learning rate"
-            )
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        parameters = [p for group in optimiser.param_groups for p in group["params"] if p.grad is not None]
-        limit = self.settings.gradient_clip
-        clip = float("inf") if limit is None or name != "critic" else limit
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if not bool(torch.isfinite(norm)):
-            raise NonFiniteError(
-                f"the {name} gradient is not finite at update {self.updates}: try a lower learning rate"
-            )
-        if norm > clip:
-            nn.utils.clip_grads_with_norm_(parameters, clip, norm)
-        optimiser.step()
-        return norm
-
     # Optimisers
 
     @property
@@ -273,41 +270,27 @@ class SacAgent:
 
     def _make_optimisers(self) -> None:
         s = self.settings
+        self.critic_optimiser, self.actor_optimiser, self.temperature_optimiser = (
+            Optimiser(name, s, self.device) for name in ("critic", "actor", "temperature")
+        )
         encoder = [(name, p) for name, p in self.encoder.named_parameters()]
         matrices = [p for name, p in encoder if p.ndim > 1 and "position" not in name]
         others = [p for name, p in encoder if not (p.ndim > 1 and "position" not in name)]
-        self.critic_optimiser = self._adamw(matrices, s.encoder_lr_scale, s.weight_decay)
-        self._add_group(self.critic_optimiser, others, s.encoder_lr_scale, self._plain_decay)
-        self._add_group(self.critic_optimiser, self.contrast.parameters(), 1.0, self._plain_decay)
-        # Actor and temperature get their parameters with the first task.
-        self.actor_optimiser = self._adamw([], 1.0, 0.0)
-        self.temperature_optimiser = self._adamw([], 1.0, 0.0)
-
-    def _adamw(self, parameters: list[nn.Parameter], scale: float, decay: float) -> torch.optim.AdamW:
-        s = self.settings
-        group = {"params": parameters, "scale": scale, "weight_decay": decay}
-        return torch.optim.AdamW([group], lr=s.learning_rate, betas=(s.adam_beta1, s.adam_beta2), fused=True)
-
-    def _add_group(
-        self, optimiser: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], scale: float, decay: float
-    ) -> None:
-        optimiser.add_param_group({"params": list(parameters), "scale": scale, "weight_decay": decay})
+        self.critic_optimiser.add(matrices, s.encoder_lr_scale, s.weight_decay)
+        self.critic_optimiser.add(others, s.encoder_lr_scale, self._plain_decay)
+        self.critic_optimiser.add(self.contrast.parameters(), 1.0, self._plain_decay)
 
     def _set_learning_rate(self, progress: float) -> None:
         s = self.settings
         late = s.late_learning_rate is not None and progress >= s.late_from
         rate = s.late_learning_rate if late else s.learning_rate
-        for optimiser in self._optimisers.values():
-            for group in optimiser.param_groups:
-                group["lr"] = rate * group["scale"]
+        assert rate is not None
+        for optimiser in self._optimisers:
+            optimiser.set_rate(rate)
 
     @property
-    def _optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        return {
-            "critic": self.critic_optimiser,
-            "actor": self.actor_optimiser,
-            "temperature": self.temperature_optimiser,
-        }
+    def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
+        return self.critic_optimiser, self.actor_optimiser, self.temperature_optimiser
 
     # Saving
 
@@ -321,8 +304,8 @@ class SacAgent:
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Everything that decides what the agent does next."""
         saved = {name: dict(module.state_dict()) for name, module in self._modules.items()}
-        for name, optimiser in self._optimisers.items():
-            saved[f"{name}_optimiser"] = _optimiser_tensors(optimiser)
+        for optimiser in self._optimisers:
+            saved[f"{optimiser.name}_optimiser"] = optimiser.tensors()
         saved["random"] = {"generator": self.generator.get_state(), "updates": torch.tensor(self.updates)}
         return saved
 
@@ -330,8 +313,8 @@ class SacAgent:
         """Take over `tensors()` of an agent with the same config and tasks."""
         for name, module in self._modules.items():
             module.load_state_dict(dict(saved[name]))
-        for name, optimiser in self._optimisers.items():
-            _load_optimiser_tensors(optimiser, saved[f"{name}_optimiser"])
+        for optimiser in self._optimisers:
+            optimiser.load_tensors(saved[f"{optimiser.name}_optimiser"])
         self.generator.set_state(saved["random"]["generator"].cpu())
         self.updates = int(saved["random"]["updates"])
 
@@ -362,22 +345,3 @@ def _reproducible(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
-
-
-def _optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's moments under flat names: parameter number, then the moment's name."""
-    state = optimiser.state_dict()["state"]
-    return {f"{number}.{key}": value for number, moments in state.items() for key, value in moments.items()}
-
-
-def _load_optimiser_tensors(optimiser: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in saved.items():
-        number, key = name.split(".")
-        owner = parameters[int(number)]
-        if value.shape == owner.shape:
-            # Fused AdamW walks raw memory: a moment must lie as its parameter does (convolutions: channels last).
-            value = torch.empty_like(owner, requires_grad=False).copy_(value)
-        state.setdefault(int(number), {})[key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -4,12 +4,12 @@ token per task and one contrastive token."""
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.errors import ConfigError
+from ctrlformer.nn.byte_patches import patches_linear
 from ctrlformer.nn.transformer import (
     Block,
     HalvingPool,
@@ -40,16 +40,11 @@ class PatchEmbedding(nn.Module):
         W s(x - m) + b = (sW)x + (b - (sW)m).
         """
         weight = self.linear.weight * scale
-        offset: Tensor = self.linear.bias
+        grid = pixels.shape[1] // self.patch * (pixels.shape[2] // self.patch)
+        offset = self.linear.bias.expand(grid, -1)  # (N, D)
         if mean is not None:
-            offset = offset - F.linear(self._cut(mean[None]), weight)  # (1, H/p, W/p, D)
-        return F.linear(self._cut(pixels), weight) + offset
-
-    def _cut(self, pixels: Tensor) -> Tensor:
-        """(B, H, W, C) to float (B, H/p, W/p, p*p*C); cut as bytes, since moving floats costs four times that."""
-        p, (batch, height, width, channels) = self.patch, pixels.shape
-        rows = pixels.reshape(batch, height // p, p, width // p, p, channels)
-        return rows.permute(0, 1, 3, 2, 4, 5).contiguous().flatten(3).float()
+            offset = offset - patches_linear(mean[None], self.patch, weight, torch.zeros_like(offset))[0].flatten(0, 1)
+        return patches_linear(pixels, self.patch, weight, offset)
 
 
 class ConvTail(nn.Module):

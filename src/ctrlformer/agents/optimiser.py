@@ -1,0 +1,96 @@
+"""AdamW that takes in new tasks' parameters and never steps along a gradient that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ctrlformer.config import AgentConfig
+from ctrlformer.errors import NonFiniteError
+
+REMEDY = "try a lower --agent.learning-rate"
+
+
+class Optimiser:
+    """One fused AdamW for the parameters of one loss, in groups with a learning rate and decay of their own.
+
+    On a CPU a bad loss or gradient raises before anything changes. On an accelerator, where looking would make
+    the processor wait for the device, the step is skipped there and `check` raises later (`deferred`).
+    """
+
+    def __init__(self, name: str, settings: AgentConfig, device: torch.device) -> None:
+        self.name = name
+        self.deferred = device.type != "cpu"
+        betas = (settings.adam_beta1, settings.adam_beta2)
+        # Parameters come with the first task, but torch wants a group at once.
+        empty: dict[str, Any] = {"params": [], "scale": 1.0, "weight_decay": 0.0}
+        self._adam = torch.optim.AdamW([empty], lr=settings.learning_rate, betas=betas, fused=True)
+        self._skipped = torch.zeros((), device=device)  # 1 once a step was skipped
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for group in self._adam.param_groups if group["params"]]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for group in self._adam.param_groups for p in group["params"]]
+
+    def add(self, parameters: Iterable[nn.Parameter], scale: float, decay: float) -> None:
+        """More parameters to step, at `scale` times the learning rate; what is known of the others stays."""
+        self._adam.add_param_group({"params": list(parameters), "scale": scale, "weight_decay": decay})
+
+    def set_rate(self, rate: float) -> None:
+        for group in self._adam.param_groups:
+            group["lr"] = rate * group["scale"]
+
+    def step(self, loss: Tensor, clip: float | None = None) -> Tensor:
+        """Step down the gradient of `loss`; gives the gradient's norm before clipping."""
+        if not self.deferred:
+            self._refuse(loss, "loss")
+        self._adam.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        with_gradient = [p for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
+        if self.deferred:
+            self._skip_if_bad(loss, norm)
+        else:
+            self._refuse(norm, "gradient")
+        if clip is not None:
+            nn.utils.clip_grads_with_norm_(with_gradient, clip, norm)
+        self._adam.step()
+        return norm
+
+    def _refuse(self, value: Tensor, what: str) -> None:
+        if not bool(torch.isfinite(value)):
+            raise NonFiniteError(f"the {self.name} {what} is {float(value.detach())}: {REMEDY}")
+
+    def _skip_if_bad(self, loss: Tensor, norm: Tensor) -> None:
+        """Fused AdamW leaves everything as it is where `found_inf` is 1, decided on the device."""
+        bad = (~(torch.isfinite(loss.detach()) & torch.isfinite(norm))).float()
+        self._skipped = torch.maximum(self._skipped, bad)
+        self._adam.found_inf = bad  # type: ignore[attr-defined]
+
+    def check(self) -> None:
+        """Raise if a step was skipped since the start: the one place where the device is waited for."""
+        if self.deferred and bool(self._skipped):
+            raise NonFiniteError(f"the {self.name} loss or gradient stopped being finite: {REMEDY}")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Adam's moments under flat names: parameter number, then the moment's name."""
+        state = self._adam.state_dict()["state"]
+        return {f"{number}.{key}": value for number, moments in state.items() for key, value in moments.items()}
+
+    def load_tensors(self, saved: Mapping[str, Tensor]) -> None:
+        parameters = self.parameters
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in saved.items():
+            number, key = name.split(".")
+            owner = parameters[int(number)]
+            if value.shape == owner.shape:
+                # Fused AdamW walks raw memory: a moment must lie as its parameter does (convolutions: channels last).
+                value = torch.empty_like(owner, requires_grad=False).copy_(value)
+            state.setdefault(int(number), {})[key] = value
+        self._adam.load_state_dict({"state": state, "param_groups": self._adam.state_dict()["param_groups"]})

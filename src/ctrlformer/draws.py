@@ -1,0 +1,49 @@
+"""Batches drawn ahead of the updates that use them, so that drawing can happen beside learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ctrlformer.config import AgentConfig
+from ctrlformer.replay import Batch, Replay
+
+
+class Draws:
+    """The batches of one step's updates. What is drawn ahead depends on the replay and the generator alone, at a
+    fixed place in the run; so a resume draws the same again instead of storing batches in the checkpoint."""
+
+    def __init__(self, replay: Replay, rng: np.random.Generator, settings: AgentConfig, views: tuple[int, int]) -> None:
+        self._replay, self._rng, self._settings, self._views = replay, rng, settings, views
+        self._ahead: list[Batch] = []
+        self._before: dict[str, Any] = {}  # the generator's state before `_ahead` was drawn
+
+    def draw(self) -> None:
+        """Draw the next step's batches from the replay as it is now."""
+        self._before = self.random_state
+        self._ahead = [self._batch() for _ in range(self._settings.updates_per_step)]
+
+    def take(self) -> list[Batch]:
+        """The batches drawn ahead, or drawn now if there are none."""
+        if not self._ahead:
+            self.draw()
+        taken, self._ahead = self._ahead, []
+        return taken
+
+    @property
+    def random_state(self) -> dict[str, Any]:
+        """The generator's state from which a resumed run will repeat what is drawn but not taken."""
+        return self._before if self._ahead else dict(self._rng.bit_generator.state)
+
+    def _batch(self) -> Batch:
+        s, (views, next_views) = self._settings, self._views
+        return self._replay.sample(
+            self._rng,
+            s.batch_size,
+            n_step=s.n_step,
+            discount=s.discount,
+            shift=s.shift,
+            views=views,
+            next_views=next_views,
+        )

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ctrlformer.config import AgentConfig
+from ctrlformer.draws import Draws
+from ctrlformer.replay import Batch, Replay
+
+SETTINGS = AgentConfig(batch_size=3, n_step=2)
+
+
+def filled(steps: int = 12) -> Replay:
+    replay = Replay(None, 50, 1, image_size=12)
+    rng = np.random.default_rng(0)
+
+    def frame() -> np.ndarray:
+        return rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)
+
+    replay.begin(frame())
+    for number in range(steps):
+        replay.add(np.array([number], np.float32), float(number), False, frame())
+    return replay
+
+
+def same(mine: Batch, theirs: Batch) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_what_is_drawn_ahead_is_what_would_be_drawn_now(updates: int) -> None:
+    settings = replace(SETTINGS, updates_per_step=updates)
+    ahead = Draws(filled(), np.random.default_rng(5), settings, (2, 1))
+    now = Draws(filled(), np.random.default_rng(5), settings, (2, 1))
+    for _ in range(3):
+        ahead.draw()
+        mine, theirs = ahead.take(), now.take()
+        assert len(mine) == updates
+        assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_a_step_that_comes_after_the_draw_is_not_in_it() -> None:
+    replay = filled(steps=2)
+    draws = Draws(replay, np.random.default_rng(5), replace(SETTINGS, batch_size=64), (1, 1))
+    draws.draw()
+    replay.add(np.array([99], np.float32), 99.0, False, np.zeros((12, 12, 3), np.uint8))
+    assert 99 not in draws.take()[0].action
+    assert 99 in draws.take()[0].action
+
+
+def test_the_random_state_repeats_what_is_drawn_but_not_taken() -> None:
+    replay, rng = filled(), np.random.default_rng(5)
+    draws = Draws(replay, rng, SETTINGS, (1, 1))
+    draws.take()
+    draws.draw()
+    resumed_rng = np.random.default_rng(0)
+    resumed_rng.bit_generator.state = draws.random_state
+    resumed = Draws(replay, resumed_rng, SETTINGS, (1, 1))
+    assert same(draws.take()[0], resumed.take()[0])
+    assert draws.random_state == resumed.random_state == rng.bit_generator.state
