@@ -20,6 +20,7 @@ from ctrlformer.agents import losses
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.config import AgentConfig, Config
 from ctrlformer.encoders import Encoder, Tokens, make_encoder
+from ctrlformer.encoders.sharded import ShardedPass
 from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.hardware import choose_precision
 from ctrlformer.nn.ema import ema_update, frozen_copy
@@ -79,16 +80,22 @@ class SacAgent:
         self.generator = torch.Generator(self.device).manual_seed(seed)
         with _reproducible(seed):
             self.encoder: Encoder = make_encoder(config.encoder, config.env).to(self.device)
+            self.encoder.bf16 = choose_precision(config.training.precision, self.device) == "bf16"
             self.contrast = Contrast(self.settings, self.encoder.contrastive_dim).to(self.device)
         self.shares_encoder = self.settings.target_encoder == "online"
         self.target_encoder = self.encoder if self.shares_encoder else frozen_copy(self.encoder)
         self.target_projector = self.contrast.project if self.shares_encoder else frozen_copy(self.contrast.project)
-        # Only updates run compiled: acting has batches of one, and compiling for these is not worth the wait.
-        self._pass: _Pass = torch.compile(self.encoder) if compiled else self.encoder
-        self._target_pass: _Pass = torch.compile(self.target_encoder) if compiled else self.target_encoder
-        self._bf16 = choose_precision(config.training.precision, self.device) == "bf16"
+        self._pass = self._fast(self.encoder, compiled)
+        self._target_pass = self._pass if self.shares_encoder else self._fast(self.target_encoder, compiled)
         self.heads = nn.ModuleList()
         self._make_optimisers()
+
+    def _fast(self, encoder: Encoder, compiled: bool) -> _Pass:
+        """How updates call the encoder. Acting calls it as it is: a batch of one gains nothing from either way."""
+        if compiled:
+            return torch.compile(encoder)
+        threads = torch.get_num_threads()
+        return ShardedPass(encoder, threads) if self.device.type == "cpu" and threads > 1 else encoder
 
     @property
     def views(self) -> tuple[int, int]:
@@ -124,7 +131,7 @@ class SacAgent:
         @torch.no_grad()
         def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
             x = torch.from_numpy(pixels)[None].to(self.device)
-            features = self._tokens(self.encoder, x, index).policy[:, index]  # (1, F)
+            features = self.encoder(x, index).policy[:, index]  # (1, F)
             if explore:
                 action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
             else:
@@ -163,18 +170,18 @@ class SacAgent:
         """All encoder passes of an update. `pixels` is (V, B, H, W, C), `next_pixels` (W, B, H, W, C)."""
         index, batch = self._index(task), pixels.shape[1]
         learnt = pixels[:2] if self.settings.q_regularisation else pixels[:1]
-        tokens = self._tokens(self._pass, learnt.flatten(0, 1), index)
+        tokens = self._pass(learnt.flatten(0, 1), index)
         now = _by_view(tokens.policy[:, index], batch)
         with torch.no_grad():
             after = next_pixels.flatten(0, 1)
-            next_policy = self._tokens(self._pass, after, index).policy[:, index]
+            next_policy = self._pass(after, index).policy[:, index]
             # With a shared encoder the same pass serves the target Q heads.
             next_value = next_policy
             if not self.shares_encoder:
-                next_value = self._tokens(self._target_pass, after, index).policy[:, index]
+                next_value = self._target_pass(after, index).policy[:, index]
             contrastive_target = None
             if self.settings.contrastive:
-                contrastive_target = self._tokens(self._target_pass, pixels[1], index).contrastive
+                contrastive_target = self._target_pass(pixels[1], index).contrastive
         return _Features(
             now,
             _by_view(next_policy, batch),
@@ -182,12 +189,6 @@ class SacAgent:
             tokens.contrastive[:batch] if self.settings.contrastive else None,
             contrastive_target,
         )
-
-    def _tokens(self, encode: _Pass, pixels: Tensor, index: int) -> Tokens:
-        """One encoder pass in the chosen precision; heads and losses always get fp32."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            tokens = encode(pixels, index)
-        return Tokens(tokens.policy.float(), tokens.contrastive.float())
 
     def _update_critic(
         self, heads: TaskHeads, features: _Features, action: Tensor, reward: Tensor, discount: Tensor

@@ -35,7 +35,7 @@ class CnnEncoder(Encoder):
         self.tasks += 1  # one feature vector serves every task; only heads are the task's own
         return super().add_task(copy_from)
 
-    def forward(self, pixels: Tensor, task: int) -> Tokens:
+    def encode(self, pixels: Tensor, task: int) -> Tokens:
         x = pixels.float()
         if self.statistics is not None:
             x = x - self.statistics.mean[task]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
@@ -16,7 +17,7 @@ class Tokens(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """An encoder that gains tasks. Subclasses set `contrastive_dim` and define `forward` and `add_task`."""
+    """An encoder that gains tasks. Subclasses set `contrastive_dim` and define `encode` and `add_task`."""
 
     contrastive_dim: int
 
@@ -24,10 +25,17 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.shape = shape  # (H, W, 3 x stacked frames)
+        self.bf16 = False
         self.statistics = PixelStatistics(shape) if config.normalise_pixels else None
 
     def forward(self, pixels: Tensor, task: int) -> Tokens:
-        """Encode uint8 (B, H, W, C) frames of `task`: one pass yields the tokens of all tasks."""
+        """Encode uint8 (B, H, W, C) frames of `task`: one pass yields the tokens of all tasks, always as fp32."""
+        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=self.bf16):
+            tokens = self.encode(pixels, task)
+        return Tokens(tokens.policy.float(), tokens.contrastive.float())
+
+    def encode(self, pixels: Tensor, task: int) -> Tokens:
+        """`forward` without a care for precision."""
         raise NotImplementedError
 
     def add_task(self, copy_from: int | None = None) -> list[nn.Parameter]:

@@ -131,7 +131,7 @@ class CtrlFormerEncoder(Encoder):
             width = -(-width // 2)
         return [first, height * width, -(-self.grid[0] // 2) * -(-self.grid[1] // 2)]
 
-    def forward(self, pixels: Tensor, task: int) -> Tokens:
+    def encode(self, pixels: Tensor, task: int) -> Tokens:
         special = self._special_tokens().expand(len(pixels), -1, -1)  # (B, 1+K, D)
         count = special.shape[1]
         z = torch.cat([special, self._patches(pixels, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
