@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,8 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) ->
         (["resume", "."], "not a run folder"),
         (["eval", "nowhere"], "nowhere"),
         (["presets", "--diff", "paper", "papre"], "did you mean 'paper'"),
+        (["bench", "--rows", "update_papre"], "did you mean 'update_paper'"),
+        (["bench", "--rows", "memory_drq", "--json", "nowhere/bench.json"], "no folder nowhere"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(
@@ -106,13 +109,14 @@ def test_an_argument_that_cannot_be_read_is_one_line_and_exit_2(
 
 
 def test_train_takes_its_defaults_from_the_preset_and_any_flag_over_them(tmp_path: Path) -> None:
-    words = [*small_runs.flags(), "--agent.discount", "0.5", "--frames", "20", "--seed", "7"]
+    words = [*small_runs.flags(), "--agent.discount", "0.5", "--frames", "20", "--seed", "7", "--precision", "bf16"]
     assert main(["train", "toy/reach", "--run", str(tmp_path / "run"), *words]) == 0
     config = RunFolder.open(tmp_path / "run").config
     assert config.preset == "tiny"
     assert config.encoder == preset("tiny").encoder
     assert config.agent.discount == 0.5
     assert config.training.frames == 20
+    assert config.training.precision == "bf16"
     assert config.seed == 7
 
 
@@ -146,3 +150,10 @@ def test_tasks_and_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> Non
     table = capsys.readouterr().out
     assert "encoder.pooling" in table
     assert "agent.batch_size" not in table  # they agree in it
+
+
+def test_bench_measures_the_named_rows_and_writes_them(tmp_path: Path) -> None:
+    assert main(["bench", "--quick", "--rows", "memory_drq,start_help", "--json", str(tmp_path / "bench.json")]) == 0
+    rows = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert [row["row"] for row in rows] == ["memory_drq", "start_help"]
+    assert [row["met"] for row in rows[:1]] == [True]  # of the other one a busy machine may be the judge

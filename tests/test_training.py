@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,39 @@ def test_resume_is_exact_after_many_stops(expected: dict[str, Any], tmp_path: Pa
         with pytest.raises(KeyboardInterrupt):
             launch.resume(tmp_path / "run", SignalAt(step=step))
     assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"agent__updates_per_step": 3},
+        {"training__precision": "bf16"},
+        {"training__replay_capacity": 8},  # the ring goes round while batches are drawn ahead
+    ],
+)
+def test_resume_is_exact_with_other_settings(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = small_config(**changes)
+    whole = start(tmp_path / "whole", config)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "broken", config, SignalAt(step=17))
+    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+
+
+def test_a_replay_on_the_device_gives_the_same_run(expected: dict[str, Any], tmp_path: Path) -> None:
+    assert_same(outcome(start(tmp_path / "run", small_config(training__replay_on="device"))), expected)
+
+
+def test_the_threads_of_a_stage_end_with_it(unbroken: RunFolder) -> None:
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("player")]
+
+
+def test_a_task_drawn_by_opengl_resumes_exactly(tmp_path: Path) -> None:
+    """An OpenGL context belongs to one thread, and playing has its own."""
+    config = small_config("cartpole_balance", training__frames=8 * 14, training__eval_every_frames=60)
+    whole = start(tmp_path / "whole", config)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "broken", config, SignalAt(step=44))  # frame 88, step 11 of 8 frames
+    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
 
 
 def test_two_tasks_are_learnt_one_after_the_other_and_resume_across(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NoReturn, Protocol
 import tyro
 
 from ctrlformer import presets
-from ctrlformer.config import AgentConfig, Config, EncoderConfig, EnvConfig, TrainingConfig, differences
+from ctrlformer.config import AgentConfig, Config, EncoderConfig, EnvConfig, Precision, TrainingConfig, differences
 from ctrlformer.errors import ConfigError, CtrlFormerError
 
 EXIT_WITHIN = 7.0  # seconds from a signal to the end of the update under way; saving comes after
@@ -47,6 +47,8 @@ class Train:
     """Everything random follows from it."""
     run: Path | None
     """Run folder; none makes runs/TASK-PRESET-seedS."""
+    precision: Precision | None
+    """Of the networks' products; short for --training.precision."""
     wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff]
     """Also log to Weights & Biases; short for --training.wandb."""
     env: EnvConfig
@@ -58,14 +60,15 @@ class Train:
     def defaults(cls, arguments: Sequence[str]) -> Train:
         """The flags' defaults are those of the preset that the arguments name."""
         base = presets.preset(_value_of("--preset", arguments) or "compact")
-        return cls((), base.preset, None, 1, None, False, base.env, base.encoder, base.agent, base.training)
+        return cls((), base.preset, None, 1, None, None, False, base.env, base.encoder, base.agent, base.training)
 
     def __call__(self) -> None:
         from ctrlformer import launch
         from ctrlformer.progress import watching
 
-        frames = self.training.frames if self.frames is None else self.frames
-        settings = dataclasses.replace(self.training, frames=frames, wandb=self.wandb or self.training.wandb)
+        short: dict[str, Any] = {"frames": self.frames, "precision": self.precision, "wandb": self.wandb or None}
+        given = {name: value for name, value in short.items() if value is not None}
+        settings = dataclasses.replace(self.training, **given)
         config = Config(self.tasks, self.preset, self.seed, self.env, self.encoder, self.agent, settings)
         with watching() as progress:
             run = launch.start(config, self.run, progress, EXIT_WITHIN)
@@ -184,6 +187,23 @@ class Probe:
         main(self.presets, self.updates, self.learning_rate, self.seed, self.json)
 
 
+@dataclass(frozen=True)
+class Bench:
+    """Measure this machine's speed side by side: ours beside the paper's listings and other libraries."""
+
+    quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Fewer repeats and smaller batches: under five minutes on two cores."""
+    rows: str | None = None
+    """Only these rows, separated by commas, such as update_compact,env_step."""
+    json: Path | None = None
+    """Also write the table to this file."""
+
+    def __call__(self) -> None:
+        from ctrlformer.bench.command import main
+
+        main(self.rows.split(",") if self.rows else [], self.quick, self.json)
+
+
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "resume": Resume,
@@ -193,6 +213,7 @@ COMMANDS: dict[str, type[Command]] = {
     "doctor": Doctor,
     "demo": Demo,
     "probe": Probe,
+    "bench": Bench,
 }
 
 

@@ -65,6 +65,7 @@ COMPACT = replace(
         late_learning_rate=2.5e-4,
         n_step=3,
         target_every=1,
+        critic_tau=0.03,
         target_encoder="online",
         q_regularisation=False,
         contrastive=False,

@@ -187,7 +187,8 @@ class RunFolder:
     def write_environment(self, *, device: str, gl: str | None, pixels: str | None) -> None:
         """Note what this training ran on. `gl` is the render backend, `pixels` the fingerprint of a frame."""
         path = self.path / ENVIRONMENT
-        facts = {"device": device, "gl": gl, "pixels": pixels, **_machine(), "command": _command(), "commit": _commit()}
+        facts = {"device": device, "gl": gl, "pixels": pixels, **_machine()}
+        facts |= {"command": _command(), "commit": source_commit()}
         try:
             write_atomic(path, to_json(facts))
         except OSError as error:
@@ -273,7 +274,7 @@ def _command() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def _commit() -> str | None:
+def source_commit() -> str | None:
     """The source's git commit, with `-dirty` when files were changed since; none outside a checkout."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():

@@ -11,6 +11,7 @@ import torch
 from ctrlformer.agents import SacAgent, losses
 from ctrlformer.config import Config
 from ctrlformer.errors import NonFiniteError, TaskError
+from ctrlformer.hardware import compiler_trouble
 from ctrlformer.presets import PAPER, preset
 from ctrlformer.replay import Batch
 
@@ -267,3 +268,16 @@ def test_non_finite_rewards_and_weights_stop_the_update_before_anything_changes(
 def test_an_unknown_task_is_named() -> None:
     with pytest.raises(TaskError, match="'walker_walk': it knows task0"):
         agent_with().policy("walker_walk", explore=False)
+
+
+@pytest.mark.slow  # a minute or two of compiling
+def test_compiled_passes_learn_the_same() -> None:
+    trouble = compiler_trouble(torch.device("cpu"))
+    if trouble is not None:
+        pytest.skip(trouble)
+    plain, compiled = agent_with(), SacAgent(TINY, seed=3, compiled=True)
+    compiled.add_task("task0", 2)
+    for seed in range(2):
+        expected, found = (agent.update("task0", batch_for(agent, seed)) for agent in (plain, compiled))
+        assert float(found["critic_loss"]) == pytest.approx(float(expected["critic_loss"]), rel=1e-3)
+        assert float(found["gradient_norm"]) == pytest.approx(float(expected["gradient_norm"]), rel=1e-2)

@@ -109,7 +109,7 @@ def test_every_episode_has_an_end() -> None:
     assert env.step(np.ones(1, np.float32))[2:] == (False, True, {"frames": 1000})
 
 
-@pytest.mark.parametrize("task", ["cartpole_swingup", "walker_walk", "manipulation/reach_site"])
+@pytest.mark.parametrize("task", ["cartpole_swingup", "walker_walk", "swimmer_swimmer6", "manipulation/reach_site"])
 def test_fast_pixels_are_almost_dm_control_s_own(task: str) -> None:
     fast, exact = make_env(task), make_env(task, EnvConfig(render="exact"))
     ours, _ = trace(fast, seed=2, steps=2)
