@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 import small_runs
+import torch
 from small_runs import SignalAt, assert_same, outcome, small_config, spawn, start
 
 from ctrlformer import checkpoint, launch
@@ -121,15 +122,20 @@ def test_resume_is_exact_after_many_stops(expected: dict[str, Any], tmp_path: Pa
     [
         {"agent__updates_per_step": 3},
         {"training__precision": "bf16"},
+        {"training__threads": 2},  # encoder passes in two shards
         {"training__replay_capacity": 8},  # the ring goes round while batches are drawn ahead
     ],
 )
 def test_resume_is_exact_with_other_settings(changes: dict[str, Any], tmp_path: Path) -> None:
     config = small_config(**changes)
-    whole = start(tmp_path / "whole", config)
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "broken", config, SignalAt(step=17))
-    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+    threads = torch.get_num_threads()
+    try:
+        whole = start(tmp_path / "whole", config)
+        with pytest.raises(KeyboardInterrupt):
+            start(tmp_path / "broken", config, SignalAt(step=17))
+        assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_replay_on_the_device_gives_the_same_run(expected: dict[str, Any], tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -117,6 +120,18 @@ def test_fast_pixels_are_almost_dm_control_s_own(task: str) -> None:
     assert np.abs(ours.astype(float) - theirs.astype(float)).mean() < 0.1
     fast.close()
     exact.close()
+
+
+@pytest.mark.parametrize("task", ["cartpole_swingup", "manipulation/reach_site"])
+def test_closing_frees_the_picture_in_the_thread_that_drew_it(task: str) -> None:
+    """In a process of its own: what goes wrong is printed when the process ends."""
+    words = "import sys, threading, ctrlformer\ndef play():\n    env = ctrlformer.make_env(sys.argv[1])\n"
+    words += (
+        "    env.reset(seed=0)\n    env.close()\nthread = threading.Thread(target=play)\nthread.start()\nthread.join()"
+    )
+    child = subprocess.run([sys.executable, "-c", words, task], capture_output=True, text=True, check=True)
+    assert "EGL" not in child.stderr
+    assert "Exception" not in child.stderr
 
 
 def test_exact_pixels_are_dm_control_s_own() -> None:

@@ -76,6 +76,9 @@ class DmControl:
         return image.copy()  # the camera draws into one buffer again and again
 
     def close(self) -> None:
+        # dm_control leaves the OpenGL context to the garbage collector, but only this thread can free it.
+        self._views.clear()
+        self._env.physics.free()
         self._env.close()
 
     def _enlarge_buffer(self, size: int) -> None:

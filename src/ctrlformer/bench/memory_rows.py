@@ -1,0 +1,71 @@
+"""How much memory a whole training takes, in a process of its own: `python -m ctrlformer.bench.memory_rows`."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ctrlformer.bench.experience import add_episode, episodes
+from ctrlformer.bench.table import Comparison, Effort, Sample
+from ctrlformer.config import Config
+from ctrlformer.envs.tasks import action_repeat
+from ctrlformer.errors import RunError
+from ctrlformer.files import JSON
+from ctrlformer.machine import keep_freed_memory
+from ctrlformer.presets import preset
+from ctrlformer.progress import Progress
+from ctrlformer.replay import Replay
+from ctrlformer.runs import RunFolder
+from ctrlformer.stopping import StopRequest
+from ctrlformer.training import Trainer
+
+TASK = "cartpole_swingup"
+LIMIT = 4.0  # GB
+SEED_STEPS, LEARNT_STEPS = 10, 30
+GIGABYTE = 1e9
+
+
+def training_memory(_: Effort) -> Comparison:
+    child = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=False)
+    if child.returncode:
+        raise RunError(f"the training whose memory was to be measured failed: {child.stderr.strip().splitlines()[-1]}")
+    note = (
+        f"peak resident memory of a compact training of {TASK} in its own process: {LEARNT_STEPS} learnt steps, an"
+        f" evaluation and a checkpoint beside a replay filled with {preset('compact').training.replay_capacity:,}"
+        " transitions; the reference is the limit"
+    )
+    return Comparison(Sample.of([float(child.stdout)]), Sample.of([LIMIT]), "GB", note)
+
+
+class FullReplayTrainer(Trainer):
+    """A trainer whose replay is full of made-up steps from the start, and not written to disk."""
+
+    def _open_replay(self, task: str, action_dim: int, saved: dict[str, JSON] | None) -> Replay:
+        replay = Replay(None, self.config.training.replay_capacity, action_dim)
+        episode = episodes(1000)[0]
+        while len(replay) < self.config.training.replay_capacity - len(episode.action):
+            add_episode(replay, episode)
+        return replay
+
+
+def short_config() -> Config:
+    config = preset("compact")
+    frames = (SEED_STEPS + LEARNT_STEPS) * action_repeat(TASK)
+    settings = dataclasses.replace(config.training, frames=frames, seed_steps=SEED_STEPS, eval_episodes=1)
+    return dataclasses.replace(config, tasks=(TASK,), training=settings)
+
+
+def main() -> None:
+    keep_freed_memory()
+    with tempfile.TemporaryDirectory() as folder, StopRequest() as stop:
+        run = RunFolder.create(Path(folder, "run"), short_config())
+        FullReplayTrainer(run, Progress(), stop).learn()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIGABYTE)
+
+
+if __name__ == "__main__":
+    main()
