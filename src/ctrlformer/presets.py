@@ -60,12 +60,11 @@ COMPACT = replace(
         normalise_pixels=True,
     ),
     agent=AgentConfig(
-        batch_size=256,
+        batch_size=128,
         learning_rate=1e-3,
         late_learning_rate=2.5e-4,
         n_step=3,
         target_every=1,
-        critic_tau=0.03,
         target_encoder="online",
         q_regularisation=False,
         contrastive=False,
