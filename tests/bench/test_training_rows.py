@@ -8,6 +8,7 @@ import small_runs
 
 from ctrlformer.bench.table import Sample
 from ctrlformer.bench.training_rows import SEED_STEPS, learning_figures, part_seconds, training_config
+from ctrlformer.presets import preset
 
 
 def test_only_rows_after_learning_began_count() -> None:
@@ -32,7 +33,7 @@ def test_the_training_is_the_preset_without_interruptions() -> None:
     config = training_config(learnt_steps=50)
     assert config.preset == "compact"
     assert config.training.frames == (SEED_STEPS + 50) * 8 == config.training.eval_every_frames
-    assert config.agent.batch_size == 256
+    assert config.agent == preset("compact").agent
 
 
 def test_parts_take_time() -> None:
