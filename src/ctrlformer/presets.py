@@ -60,7 +60,7 @@ COMPACT = replace(
         normalise_pixels=True,
     ),
     agent=AgentConfig(
-        batch_size=128,
+        batch_size=256,
         learning_rate=1e-3,
         late_learning_rate=2.5e-4,
         n_step=3,
