@@ -38,17 +38,14 @@ def padded_crops(frames: np.ndarray, slots: np.ndarray, offsets: np.ndarray) -> 
     stack=st.sampled_from([3, 3, 1, 2, 4]),
     count=st.integers(1, 9),
     reach=st.integers(0, 30),
-    threads=st.integers(1, 3),
 )
-def test_both_rings_cut_what_edge_padding_shows(
-    seed: int, size: int, stack: int, count: int, reach: int, threads: int
-) -> None:
+def test_both_rings_cut_what_edge_padding_shows(seed: int, size: int, stack: int, count: int, reach: int) -> None:
     rng = np.random.default_rng(seed)
     frames = rng.integers(0, 256, (SLOTS, size, size, 3), dtype=np.uint8)
     slots = rng.integers(0, SLOTS, (count, stack))
     offsets = rng.integers(-reach, reach + 1, (count, 2))
     expected = torch.from_numpy(padded_crops(frames, slots, offsets))
-    for ring in (HostRing(SLOTS, size, CPU, threads), DeviceRing(SLOTS, size, CPU)):
+    for ring in (HostRing(SLOTS, size, CPU), DeviceRing(SLOTS, size, CPU)):
         for slot, frame in enumerate(frames):
             ring.write(slot, frame)
         stacks = ring.stacks(slots, offsets)
@@ -78,7 +75,7 @@ def test_rows_that_are_not_contiguous_are_refused() -> None:
 
 def test_several_threads_may_cut_from_one_ring_at_once() -> None:
     rng = np.random.default_rng(0)
-    ring = HostRing(SLOTS, 20, CPU, threads=2)
+    ring = HostRing(SLOTS, 20, CPU)
     for slot in range(SLOTS):
         ring.write(slot, rng.integers(0, 256, (20, 20, 3), dtype=np.uint8))
     jobs = [(rng.integers(0, SLOTS, (64, 3)), rng.integers(-4, 5, (64, 2))) for _ in range(40)]

@@ -7,7 +7,6 @@ bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
@@ -25,13 +24,10 @@ CHANNELS = 3
 class HostRing:
     """Frames in the machine's memory: compiled code cuts the stacks, and a GPU gets them through pinned memory."""
 
-    def __init__(self, slots: int, image_size: int, device: torch.device, threads: int = 1) -> None:
+    def __init__(self, slots: int, image_size: int, device: torch.device) -> None:
         # np.empty: memory that no frame has touched yet costs nothing
         self.frames = np.empty((slots, image_size, image_size, CHANNELS), np.uint8)
-        self._device, self._threads = device, threads
-        # Threads of our own, not numba's prange: of its thread pools one aborts the process when two threads use it,
-        # another after a fork, and which of them is there depends on the machine.
-        self._helpers = ThreadPoolExecutor(threads - 1, "replay") if threads > 1 else None
+        self._device = device
 
     def write(self, slot: int, frame: NDArray[np.uint8]) -> None:
         """Put a frame (84, 84, 3) in its place."""
@@ -45,12 +41,7 @@ class HostRing:
         size, pin = self.frames.shape[1], _pins(self._device)
         shape = (len(slots), size, size, CHANNELS * slots.shape[1])
         stacks = torch.empty(shape, dtype=torch.uint8, pin_memory=pin)
-        shares = zip(*(np.array_split(x, self._threads) for x in (slots, offsets, stacks.numpy())), strict=True)
-        mine, *others = ((self.frames, *share) for share in shares)
-        waiting = [self._helpers.submit(write_stacks, *share) for share in others] if self._helpers else []
-        write_stacks(*mine)
-        for share in waiting:
-            share.result()
+        write_stacks(self.frames, slots, offsets, stacks.numpy())
         return stacks.to(self._device, non_blocking=pin)
 
 

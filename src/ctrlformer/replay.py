@@ -48,8 +48,8 @@ class Replay:
     more frames than the ring has, so fewer steps fit.
 
     Batches come on `device`. With `frames_on_device` the frames are kept there, and not in the machine's memory
-    (`machine.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Without it,
-    `threads` share the work of cutting a batch. Any thread may call, but one at a time.
+    (`machine.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Any thread may
+    call, but one at a time.
 
     >>> replay = Replay(None, capacity=10, action_dim=1, image_size=4)
     >>> replay.begin(np.zeros((4, 4, 3), np.uint8))
@@ -69,10 +69,9 @@ class Replay:
         *,
         device: torch.device | str = "cpu",
         frames_on_device: bool = False,
-        threads: int = 1,
     ) -> None:
-        if min(capacity, action_dim, image_size, frame_stack, threads) < 1:
-            raise ConfigError("replay: capacity, action_dim, image_size, frame_stack and threads must be at least 1")
+        if min(capacity, action_dim, image_size, frame_stack) < 1:
+            raise ConfigError("replay: capacity, action_dim, image_size and frame_stack must be at least 1")
         self._shape = {
             "capacity": capacity,
             "action_dim": action_dim,
@@ -82,7 +81,7 @@ class Replay:
         self._capacity, self._stack, self._device = capacity, frame_stack, torch.device(device)
         self._slots = _slots(capacity, frame_stack)
         self._record = _record_type(action_dim, image_size)
-        self._ring = self._new_ring(frames_on_device, threads)
+        self._ring = self._new_ring(frames_on_device)
         self._frame = self._ring.frames
         self._action = np.zeros((capacity, action_dim), np.float32)
         self._reward = np.zeros(capacity, np.float32)
@@ -97,12 +96,12 @@ class Replay:
         if self._log is not None:
             self._log.cut(0)
 
-    def _new_ring(self, on_device: bool, threads: int) -> FrameRing:
+    def _new_ring(self, on_device: bool) -> FrameRing:
         size = self._shape["image_size"]
         try:
             if on_device:
                 return DeviceRing(self._slots, size, self._device)
-            return HostRing(self._slots, size, self._device, threads)
+            return HostRing(self._slots, size, self._device)
         except (MemoryError, ValueError, torch.OutOfMemoryError):
             gigabytes = ring_bytes(**self._shape) / 1e9
             raise ConfigError(
@@ -274,14 +273,13 @@ class Replay:
         *,
         device: torch.device | str = "cpu",
         frames_on_device: bool = False,
-        threads: int = 1,
     ) -> Replay:
         """Exactly the content at the `flush` that returned `position`; what was logged after it is dropped.
 
         A damaged or missing file is a `CheckpointError` that names it, and then nothing is changed.
         """
         shape = (capacity, action_dim, image_size, frame_stack)
-        self = cls(None, *shape, device=device, frames_on_device=frames_on_device, threads=threads)
+        self = cls(None, *shape, device=device, frames_on_device=frames_on_device)
         at = _read_position(folder, position, self._shape)
         self._log = self._new_log(folder)
         self._frames, self._steps, self._oldest = at.first, at.steps_at_first, at.oldest
