@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "training.log_every_steps": 7,
     "training.eval_every_frames": 22,
     "training.eval_episodes": 1,
+    "training.final_episodes": 1,
     "training.checkpoint_every_frames": 26,
     "training.tensorboard": False,
     "agent.batch_size": 4,
@@ -55,14 +56,24 @@ def start(folder: Path, config: Config | None = None, progress: Progress | None 
 
 
 class SignalAt(Progress):
-    """Sends this process a real signal when a step of the run, or an evaluation, is reached."""
+    """Sends this process a real signal when a step of a stage, or an evaluation, is reached."""
 
-    def __init__(self, step: int | None = None, evaluation: int | None = None, number: int = signal.SIGINT) -> None:
+    def __init__(
+        self,
+        step: int | None = None,
+        evaluation: int | None = None,
+        number: int = signal.SIGINT,
+        stage: str | None = None,
+    ) -> None:
         self._step, self._evaluation, self._number = step, evaluation, number
+        self._only, self._stage = stage, ""
         self.said: list[str] = []
 
+    def begin_stage(self, task: str, frames: int, budget: int) -> None:
+        self._stage = task
+
     def step(self, frames: int, episode_return: float | None) -> None:
-        if self._step is not None and frames == 2 * self._step:
+        if self._step is not None and frames == 2 * self._step and self._only in (None, self._stage):
             signal.raise_signal(self._number)
 
     def evaluating(self, episode: int, episodes: int) -> None:

@@ -67,7 +67,7 @@ def test_train_and_resume_through_python(tmp_path: Path, capsys: pytest.CaptureF
     ("name", "value", "message"),
     [
         ("agent.discuont", 0.9, "agent.discuont"),
-        ("discount", 0.9, "agent.discount"),
+        ("discount", 0.9, "settings look like"),
         ("agent.discount", "high", "agent.discount"),
         ("agent.discount", 2.0, "agent.discount"),
         ("seed.x", 2.0, "seed.x"),

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from ctrlformer.config import AgentConfig
-from ctrlformer.draws import Draws
-from ctrlformer.replay import Batch, Replay
+from ctrlformer.draws import Drawn, Draws
+from ctrlformer.kept import Outputs, Rehearser, keep
+from ctrlformer.replay import Replay
 
 SETTINGS = AgentConfig(batch_size=3, n_step=2)
 
@@ -25,8 +28,8 @@ def filled(steps: int = 12) -> Replay:
     return replay
 
 
-def same(mine: Batch, theirs: Batch) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+def same(mine: Drawn, theirs: Drawn) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(mine.batch, theirs.batch, strict=True))
 
 
 @pytest.mark.parametrize("updates", [1, 3])
@@ -46,8 +49,21 @@ def test_a_step_that_comes_after_the_draw_is_not_in_it() -> None:
     draws = Draws(replay, np.random.default_rng(5), replace(SETTINGS, batch_size=64), (1, 1))
     draws.draw()
     replay.add(np.array([99], np.float32), 99.0, False, np.zeros((12, 12, 3), np.uint8))
-    assert 99 not in draws.take()[0].action
-    assert 99 in draws.take()[0].action
+    assert 99 not in draws.take()[0].batch.action
+    assert 99 in draws.take()[0].batch.action
+
+
+def test_kept_observations_are_drawn_with_each_batch(tmp_path: Path) -> None:
+    pixels = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(-1, 12, 12, 9)
+    outputs = Outputs(*(torch.arange(5.0)[:, None] for _ in range(3)))
+    rehearser = Rehearser([keep(tmp_path / "old.safetensors", "old", pixels, outputs)], 3)
+    settings = replace(SETTINGS, updates_per_step=2)
+    drawn, again = (Draws(filled(), np.random.default_rng(5), settings, (1, 1), rehearser).take() for _ in range(2))
+    for mine, theirs in zip(drawn, again, strict=True):
+        assert mine.rehearsal is not None
+        assert theirs.rehearsal is not None
+        assert mine.rehearsal.outputs.features.flatten().tolist() == mine.rehearsal.pixels[:, 0, 0, 0].tolist()
+        assert torch.equal(mine.rehearsal.pixels, theirs.rehearsal.pixels)
 
 
 def test_the_random_state_repeats_what_is_drawn_but_not_taken() -> None:

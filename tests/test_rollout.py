@@ -81,7 +81,7 @@ def test_collecting_fills_the_replay_with_what_happened(env: PixelEnv) -> None:
     assert len(replay) == 30
 
     twin = make_env(TASK)  # the same episode by hand
-    twin.reset(seed=episode_seed(1, TRAIN, 0, 0))
+    twin.reset(seed=episode_seed(1, TRAIN, 0, 0, 0))  # run seed, purpose, stage, lane, episode
     draws = np.random.default_rng(0)
     total = sum(twin.step(draws.uniform(-1, 1, 2).astype(np.float32))[1] for _ in range(25))
     assert ends[24][1] == total

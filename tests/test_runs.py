@@ -183,7 +183,7 @@ def test_folders_stay_inside_the_run(run: RunFolder, tmp_path: Path) -> None:
     assert run.replay("cartpole_swingup") == run.path / "replay" / "cartpole_swingup"
     assert run.replay("gym/CarRacing-v3") == run.path / "replay" / "gym+CarRacing-v3"
     for name in ("", "..", "../x", "/etc", "a/../b", "a//b", "a\nb", "a+b", ".hidden", "x" * 201):
-        with pytest.raises(RunError, match="cannot name a folder"):
+        with pytest.raises(RunError, match="cannot name a file"):
             run.replay(name)
     outside = tmp_path / "outside"
     outside.mkdir()

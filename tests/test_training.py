@@ -22,9 +22,9 @@ from small_runs import SignalAt, assert_same, outcome, small_config, spawn, star
 from ctrlformer import checkpoint, launch
 from ctrlformer.cli import main
 from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError, RunError
+from ctrlformer.position import Averages
 from ctrlformer.progress import Progress
 from ctrlformer.runs import RunFolder
-from ctrlformer.training import Averages
 
 
 @pytest.fixture(scope="module")
@@ -155,24 +155,6 @@ def test_a_task_drawn_by_opengl_resumes_exactly(tmp_path: Path) -> None:
     assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
 
 
-def test_two_tasks_are_learnt_one_after_the_other_and_resume_across(tmp_path: Path) -> None:
-    config = small_config("toy/reach", "toy/slide", training__frames=30)
-    whole = start(tmp_path / "whole", config)
-    assert [(row["stage"], row["task"], row["kind"]) for row in whole.read_evals()] == [
-        (0, "toy/reach", "learn"),
-        (0, "toy/reach", "learn"),
-        (0, "toy/reach", "final"),
-        (1, "toy/slide", "learn"),
-        (1, "toy/slide", "learn"),
-        (1, "toy/slide", "final"),
-    ]
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "broken", config, SignalAt(evaluation=3))  # the first of the second stage
-    with pytest.raises(KeyboardInterrupt):
-        launch.resume(tmp_path / "broken", SignalAt(step=12))
-    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
-
-
 def test_minutes_go_on_counting_over_a_resume(tmp_path: Path) -> None:
     run = stop_and_resume(tmp_path / "run", SignalAt(step=16))
     minutes = [row["minutes"] for row in run.read_evals()]
@@ -209,7 +191,7 @@ def test_a_signal_to_the_command_saves_and_resume_is_exact(
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == code, complaints
     assert "Traceback" not in complaints
-    steps = checkpoint.load(tmp_path / "run" / "checkpoints").state["trainer"]["position"]["steps"]
+    steps = checkpoint.load(tmp_path / "run" / "checkpoints").state["trainer"]["position"]["tasks"][0]["steps"]
     assert steps not in (0, 13, 26)  # not just the scheduled checkpoints
     assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
 
@@ -266,7 +248,9 @@ def test_a_reward_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp
     with pytest.raises(NonFiniteError, match=r"reward.* nan.*last checkpoint is kept"):
         start(tmp_path / "run", config)
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
-    assert saved.state["trainer"]["position"]["frames"] == 26  # the scheduled one: none was written in the emergency
+    assert (
+        saved.state["trainer"]["position"]["tasks"][0]["frames"] == 26
+    )  # the scheduled one: none was written in the emergency
 
 
 def test_a_loss_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:

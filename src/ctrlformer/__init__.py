@@ -5,7 +5,7 @@
 >>> env.action_space.shape
 (2,)
 
-`train`, `resume`, `evaluate` and `load` are all that most programs need. What needs torch is looked up when
+`train`, `resume`, `add`, `evaluate` and `load` are all that most programs need. What needs torch is looked up when
 first used, so that importing the package costs next to nothing. Importing it also makes the tasks known to
 Gymnasium: `gymnasium.make("ctrlformer/cartpole_swingup-v0")`.
 """
@@ -20,13 +20,14 @@ from ctrlformer.errors import CtrlFormerError
 
 if TYPE_CHECKING:
     from ctrlformer.agents import SacAgent
-    from ctrlformer.api import Score, TrainedAgent, evaluate, load, resume, train
+    from ctrlformer.api import Score, TrainedAgent, add, evaluate, load, resume, train
 
 __all__ = [
     "CtrlFormerError",
     "SacAgent",
     "Score",
     "TrainedAgent",
+    "add",
     "evaluate",
     "load",
     "make_env",
@@ -38,6 +39,7 @@ _HOMES = {
     "SacAgent": "ctrlformer.agents",
     "Score": "ctrlformer.api",
     "TrainedAgent": "ctrlformer.api",
+    "add": "ctrlformer.api",
     "evaluate": "ctrlformer.api",
     "load": "ctrlformer.api",
     "resume": "ctrlformer.api",

@@ -1,4 +1,4 @@
-"""The functions that `import ctrlformer` offers: train, resume, evaluate, load."""
+"""The functions that `import ctrlformer` offers: train, resume, add, evaluate, load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ctrlformer import checkpoint, launch
 from ctrlformer.agents import SacAgent
 from ctrlformer.agents.sac import Policy
-from ctrlformer.config import Config, from_json
+from ctrlformer.config import Config, from_json, to_json
 from ctrlformer.envs import canonical_task, make_env
 from ctrlformer.errors import ConfigError
 from ctrlformer.hardware import choose_device
@@ -27,7 +27,7 @@ from ctrlformer.rollout import record_video
 from ctrlformer.runs import RunFolder
 from ctrlformer.training import restore_agent
 
-SECTIONS = ("env", "encoder", "agent", "training")
+SECTIONS = ("env", "encoder", "agent", "transfer", "training")
 
 
 def train(
@@ -37,10 +37,11 @@ def train(
     frames: int | None = None,
     seed: int = 1,
     run: str | Path | None = None,
+    together: bool = False,
     overrides: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> RunFolder:
-    """Learn one task, or several one after the other, in a new run folder.
+    """Learn one task, or several one after the other or `together`, in a new run folder.
 
     `overrides` takes what the command line takes as flags. Ctrl-C saves a checkpoint, then raises
     `KeyboardInterrupt`; `resume` goes on.
@@ -52,7 +53,8 @@ def train(
     >>> [(row["frames"], row["kind"]) for row in run.read_evals()]
     [(0, 'learn'), (60, 'final')]
     """
-    config = make_config([tasks] if isinstance(tasks, str) else tasks, preset, frames, seed, overrides or {})
+    names = [tasks] if isinstance(tasks, str) else tasks
+    config = dataclasses.replace(make_config(names, preset, frames, seed, overrides or {}), together=together)
     with watching(quiet) as progress:
         return launch.start(config, Path(run) if run else None, progress)
 
@@ -61,6 +63,33 @@ def resume(run: str | Path, *, quiet: bool = False) -> RunFolder:
     """Go on exactly where the run stopped, in the middle of an episode too; a finished run stays as it is."""
     with watching(quiet) as progress:
         return launch.resume(Path(run), progress)
+
+
+def add(
+    run: str | Path,
+    task: str,
+    *,
+    frames: int | None = None,
+    into: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> RunFolder:
+    """Learn one more task on top of a finished run, or of a copy of it at `into`.
+
+    `overrides` takes settings of the transfer; the run's own hold for the others.
+
+    >>> import ctrlformer, tempfile
+    >>> folder = tempfile.mkdtemp() + "/grows"
+    >>> overrides = {"training.seed_steps": 10, "training.final_episodes": 1, "agent.batch_size": 4}
+    >>> run = ctrlformer.train("toy/reach", preset="tiny", frames=40, run=folder, overrides=overrides, quiet=True)
+    >>> run = ctrlformer.add(folder, "toy/slide", overrides={"transfer.protect": "rehearse"}, quiet=True)
+    >>> [(row["task"], row["kind"]) for row in run.read_evals() if row["frames"] == 40]
+    [('toy/reach', 'final'), ('toy/slide', 'final'), ('toy/reach', 'retest')]
+    """
+    own = RunFolder.open(Path(run)).config
+    config = _overridden(own, overrides or {}, ("transfer",))
+    with watching(quiet) as progress:
+        return launch.add(Path(run), task, frames, config.transfer, progress, Path(into) if into else None)
 
 
 def evaluate(
@@ -171,13 +200,19 @@ def make_config(
     >>> make_config(["toy/reach"], "tiny", 100, 1, {"agent.discount": 0.9}).agent.discount
     0.9
     """
-    data = json.loads(json.dumps(dataclasses.asdict(preset_config(preset))))
-    data |= {"tasks": list(tasks), "seed": seed}
+    base = dataclasses.replace(preset_config(preset), tasks=tuple(tasks), seed=seed)
     if frames is not None:
-        data["training"]["frames"] = frames
+        base = dataclasses.replace(base, training=dataclasses.replace(base.training, frames=frames))
+    return _overridden(base, overrides, SECTIONS)
+
+
+def _overridden(config: Config, overrides: Mapping[str, Any], sections: Sequence[str]) -> Config:
+    """The config with other values for settings of these sections, by their dotted names."""
+    data = json.loads(to_json(config))
     for name, value in overrides.items():
         section, _, field = name.partition(".")
-        if section not in SECTIONS or field not in data[section]:
-            raise ConfigError(f"unknown setting {name!r}: settings look like 'agent.discount'")
+        if section not in sections or field not in data[section]:
+            example = f"{sections[0]}.{next(iter(data[sections[0]]))}"
+            raise ConfigError(f"unknown setting {name!r}: settings look like {example!r}")
         data[section][field] = value
     return from_json(json.dumps(data))

@@ -61,7 +61,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping
     `folder` is the run's `checkpoints`. If anything cannot be written, that is a `RunError`, and the older
     checkpoints are as they were.
     """
-    files = {f"{_checked(name)}.safetensors": _pack(group) for name, group in tensors.items()}
+    files = {f"{_checked(name)}.safetensors": pack(group) for name, group in tensors.items()}
     files |= {f"{_checked(name)}.json": _to_json(name, value) for name, value in state.items()}
     path = folder / f"{step}"
     try:
@@ -107,7 +107,8 @@ def _to_json(name: str, value: JSON) -> bytes:
         raise NonFiniteError(f"{name} cannot be saved: {error}; no checkpoint was written") from None
 
 
-def _pack(group: Tensors) -> bytes:
+def pack(group: Tensors) -> bytes:
+    """A group of named tensors as the bytes of a safetensors file."""
     # Cloned, because safetensors refuses tensors that share memory, as an online and a target part may.
     return safetensors.torch.save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in group.items()})
 
@@ -195,7 +196,7 @@ def _read(path: Path) -> Checkpoint:
         if kind == "json":
             state[stem] = _parse(file, data)
         else:
-            tensors[stem] = _unpack(file, data)
+            tensors[stem] = unpack(file, data)
     return Checkpoint(_order(path)[0], tensors, state, path)
 
 
@@ -244,7 +245,8 @@ def _parse(file: Path, data: bytes) -> JSON:
         raise CheckpointError(f"checkpoint file {file} is not JSON: {error}") from None
 
 
-def _unpack(file: Path, data: bytes) -> Tensors:
+def unpack(file: Path, data: bytes) -> Tensors:
+    """The tensors in the bytes of `file`; what is not safetensors is a `CheckpointError`."""
     if int.from_bytes(data[:8], "little") > HEADER_BYTES:
         raise CheckpointError(f"checkpoint file {file} has a header of over {HEADER_BYTES} bytes: refused")
     try:

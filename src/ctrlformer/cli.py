@@ -19,7 +19,16 @@ from typing import Annotated, Any, NoReturn, Protocol
 import tyro
 
 from ctrlformer import presets
-from ctrlformer.config import AgentConfig, Config, EncoderConfig, EnvConfig, Precision, TrainingConfig, differences
+from ctrlformer.config import (
+    AgentConfig,
+    Config,
+    EncoderConfig,
+    EnvConfig,
+    Precision,
+    TrainingConfig,
+    TransferConfig,
+    differences,
+)
 from ctrlformer.errors import ConfigError, CtrlFormerError
 
 EXIT_WITHIN = 7.0  # seconds from a signal to the end of the update under way; saving comes after
@@ -47,6 +56,10 @@ class Train:
     """Everything random follows from it."""
     run: Path | None
     """Run folder; none makes runs/TASK-PRESET-seedS."""
+    together: Annotated[bool, tyro.conf.FlagCreatePairsOff]
+    """Learn the tasks together in one stage, not one after the other; each gets the whole budget."""
+    retest_every: int | None
+    """Frames between two retests of earlier tasks during a stage; short for --transfer.retest-every-frames."""
     precision: Precision | None
     """Of the networks' products; short for --training.precision."""
     wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -54,13 +67,29 @@ class Train:
     env: EnvConfig
     encoder: EncoderConfig
     agent: AgentConfig
+    transfer: TransferConfig
     training: TrainingConfig
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> Train:
         """The flags' defaults are those of the preset that the arguments name."""
         base = presets.preset(_value_of("--preset", arguments) or "compact")
-        return cls((), base.preset, None, 1, None, None, False, base.env, base.encoder, base.agent, base.training)
+        return cls(
+            tasks=(),
+            preset=base.preset,
+            frames=None,
+            seed=1,
+            run=None,
+            together=False,
+            retest_every=None,
+            precision=None,
+            wandb=False,
+            env=base.env,
+            encoder=base.encoder,
+            agent=base.agent,
+            transfer=base.transfer,
+            training=base.training,
+        )
 
     def __call__(self) -> None:
         from ctrlformer import launch
@@ -68,8 +97,17 @@ class Train:
 
         short: dict[str, Any] = {"frames": self.frames, "precision": self.precision, "wandb": self.wandb or None}
         given = {name: value for name, value in short.items() if value is not None}
-        settings = dataclasses.replace(self.training, **given)
-        config = Config(self.tasks, self.preset, self.seed, self.env, self.encoder, self.agent, settings)
+        config = Config(
+            tasks=self.tasks,
+            together=self.together,
+            preset=self.preset,
+            seed=self.seed,
+            env=self.env,
+            encoder=self.encoder,
+            agent=self.agent,
+            transfer=_with_retests(self.transfer, self.retest_every),
+            training=dataclasses.replace(self.training, **given),
+        )
         with watching() as progress:
             run = launch.start(config, self.run, progress, EXIT_WITHIN)
             progress.say(f"finished: {run.path}")
@@ -92,6 +130,43 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Add:
+    """Learn one more task on top of a finished run."""
+
+    run: Run
+    """Run folder."""
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    """The new task."""
+    frames: int | None = None
+    """Simulator steps for it; none takes the run's own budget of a task."""
+    into: Path | None = None
+    """Leave RUN as it is and go on in a copy of it, in this new folder."""
+    retest_every: int | None = None
+    """Frames between two retests of earlier tasks; short for --transfer.retest-every-frames."""
+    transfer: TransferConfig = TransferConfig()  # noqa: RUF009 (frozen)
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> Any:
+        """The transfer flags' defaults are those of the run that the arguments name, if it can be read."""
+        from ctrlformer.runs import RunFolder
+
+        with contextlib.suppress(CtrlFormerError, SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()):
+                command = tyro.cli(cls, args=arguments)
+            return dataclasses.replace(command, transfer=RunFolder.open(command.run).config.transfer)
+        return tyro.MISSING_NONPROP  # the real parse, or the command itself, says what is wrong
+
+    def __call__(self) -> None:
+        from ctrlformer import launch
+        from ctrlformer.progress import watching
+
+        transfer = _with_retests(self.transfer, self.retest_every)
+        with watching() as progress:
+            run = launch.add(self.run, self.task, self.frames, transfer, progress, self.into, EXIT_WITHIN)
+            progress.say(f"finished: {run.path}")
+
+
+@dataclass(frozen=True)
 class Eval:
     """Score a run's newest checkpoint with the mean action."""
 
@@ -109,6 +184,27 @@ class Eval:
 
         for score in evaluate(self.run, task=self.task, episodes=self.episodes, video=self.video):
             print(score)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Tell what runs reached, kept and transferred, with intervals over seeds."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Run folders of one curriculum with different seeds."""
+    scratch: tuple[Path, ...] = ()
+    """Runs that learnt the later tasks alone, to compare the transfer with."""
+    frames: int | None = None
+    """Compare at this many frames of a task; none takes what all runs have reached."""
+    maximum: float = 1000.0
+    """Highest return of an episode: what forward transfer is measured against."""
+    json: Path | None = None
+    """Also write the figures to this file."""
+
+    def __call__(self) -> None:
+        from ctrlformer.scores_command import main
+
+        main(list(self.runs), list(self.scratch), self.frames, self.json, self.maximum)
 
 
 @dataclass(frozen=True)
@@ -207,7 +303,9 @@ class Bench:
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "resume": Resume,
+    "add": Add,
     "eval": Eval,
+    "scores": Scores,
     "tasks": Tasks,
     "presets": Presets,
     "doctor": Doctor,
@@ -250,7 +348,7 @@ def _parse(arguments: Sequence[str]) -> Command:
             f"unknown command {name!r}: {f'did you mean {near[0]!r}?' if near else 'see ctrlformer --help'}"
         )
     kind = COMMANDS[name]
-    default: Any = Train.defaults(rest) if kind is Train else tyro.MISSING_NONPROP
+    default: Any = kind.defaults(rest) if kind in (Train, Add) else tyro.MISSING_NONPROP
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -302,6 +400,10 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
         if word.startswith(flag + "="):
             return word.partition("=")[2]
     return None
+
+
+def _with_retests(transfer: TransferConfig, every: int | None) -> TransferConfig:
+    return transfer if every is None else dataclasses.replace(transfer, retest_every_frames=every)
 
 
 def _field(config: Config, name: str) -> object:

@@ -74,6 +74,9 @@ class EncoderConfig:
     """Divide pixels by 255."""
     normalise_pixels: bool = False
     """Subtract each task's running mean image and divide by its running deviation."""
+    task_attention: Literal["joint", "causal"] = "joint"
+    """What tokens see. joint: all see all (the paper); causal: patches see patches, a policy token sees patches and
+    the tokens of earlier tasks, so that a new task cannot change what an old one computes."""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "patch_size", "stem_width", "dim", "heads", "blocks_per_stage", "mlp_ratio", "feature_dim")
@@ -160,11 +163,38 @@ class AgentConfig:
 
 
 @dataclass(frozen=True)
+class TransferConfig:
+    """How an agent that knows tasks takes up the next one."""
+
+    encoder_lr_scale: float = 0.05
+    """Encoder's learning rate after the first stage, as a multiple of what it was; the paper takes 0.04 to 0.08."""
+    heads: Literal["fresh", "copy"] = "fresh"
+    """Actor and critics of a new task. copy: those of the newest task with as many actions, if there is one."""
+    protect: Literal["none", "rehearse", "freeze"] = "none"
+    """Old tasks. none: only the slow encoder; rehearse: old tokens' outputs are held on kept observations; freeze:
+    only the new token and heads learn."""
+    kept_observations: int = 2000
+    """Observations of a task that are kept at its stage's end, for rehearsing and to see drift."""
+    rehearsal_batch: int = 64
+    """Kept observations in every update."""
+    rehearsal_weight: float = 10.0
+    """Weight of holding old outputs beside the critic's loss."""
+    retest_every_frames: int | None = None
+    """Frames between two retests of the earlier tasks during a stage; none retests at its end only."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "kept_observations", "rehearsal_batch")
+        if self.retest_every_frames is not None:
+            _at_least(1, self, "retest_every_frames")
+        _positive(self, "encoder_lr_scale", "rehearsal_weight")
+
+
+@dataclass(frozen=True)
 class TrainingConfig:
     """The loop around the agent."""
 
     frames: int = 500_000
-    """Simulator steps in each stage."""
+    """Simulator steps for each task."""
     seed_steps: int = 1000
     """Steps with random actions before learning starts."""
     replay_capacity: int = 100_000
@@ -173,6 +203,8 @@ class TrainingConfig:
     """Whose memory holds the replay's frames. auto: the GPU's if they fit there, else the machine's."""
     eval_every_frames: int = 10_000
     eval_episodes: int = 10
+    final_episodes: int = 10
+    """Episodes of a task's last evaluation and of its retests: before and after are told by the same episodes."""
     checkpoint_every_frames: int = 10_000
     log_every_steps: int = 100
     """Steps between two rows of metrics.jsonl."""
@@ -192,9 +224,23 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least(1, self, "frames", "seed_steps", "replay_capacity", "eval_every_frames", "eval_episodes")
-        _at_least(1, self, "checkpoint_every_frames", "log_every_steps")
+        _at_least(1, self, "final_episodes", "checkpoint_every_frames", "log_every_steps")
         if self.threads is not None:
             _at_least(1, self, "threads")
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage of a curriculum."""
+
+    tasks: tuple[str, ...]
+    """What is learnt in it; several tasks are learnt together."""
+    frames: int
+    """Simulator steps for each task."""
+    transfer: TransferConfig
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "frames")
 
 
 @dataclass(frozen=True)
@@ -202,21 +248,42 @@ class Config:
     """One whole training: what a run folder's config.json holds."""
 
     tasks: tuple[str, ...] = ()
-    """Task names, one stage each."""
+    """Tasks of the training as it was started; `all_tasks` has the added ones too."""
+    together: bool = False
+    """Whether these tasks are learnt together, in one stage, and not one after the other."""
     preset: str = "paper"
     """The preset these settings started from."""
     seed: int = 1
     env: EnvConfig = field(default_factory=EnvConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    added: tuple[StageConfig, ...] = ()
+    """Stages that were added to the finished run, each with its own budget and way of transfer."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**31:
             raise ConfigError(f"seed {self.seed} must be between 0 and {2**31 - 1}")
-        repeated = sorted({task for task in self.tasks if self.tasks.count(task) > 1})
+        names = self.all_tasks
+        repeated = sorted({task for task in names if names.count(task) > 1})
         if repeated:
             raise ConfigError(f"task {repeated[0]!r} is named twice: a run learns each task once")
+        if self.together and len(self.tasks) < 2:
+            raise ConfigError("together needs two tasks or more")
+        if any(len(stage.tasks) != 1 for stage in self.added):
+            raise ConfigError("an added stage learns one task")
+
+    @property
+    def stages(self) -> tuple[StageConfig, ...]:
+        """The whole curriculum."""
+        groups = (self.tasks,) if self.together else tuple((task,) for task in self.tasks)
+        return (*(StageConfig(group, self.training.frames, self.transfer) for group in groups), *self.added)
+
+    @property
+    def all_tasks(self) -> tuple[str, ...]:
+        """Every task, in the order in which they are learnt."""
+        return tuple(task for stage in self.stages for task in stage.tasks)
 
 
 def to_json(config: Config) -> str:

@@ -18,7 +18,7 @@ def demo_config() -> Config:
     """The compact preset at a budget of about five minutes on two cores."""
     compact = preset("compact")
     settings = dataclasses.replace(
-        compact.training, frames=16_000, seed_steps=500, eval_every_frames=4_000, eval_episodes=3
+        compact.training, frames=16_000, seed_steps=500, eval_every_frames=4_000, eval_episodes=3, final_episodes=3
     )
     # So short a stage is all beginning: the late learning rate would only slow it.
     agent = dataclasses.replace(compact.agent, late_learning_rate=None)

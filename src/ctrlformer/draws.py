@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ctrlformer.config import AgentConfig
+from ctrlformer.kept import Rehearsal, Rehearser
 from ctrlformer.replay import Batch, Replay
+
+
+class Drawn(NamedTuple):
+    """What one update learns from."""
+
+    batch: Batch
+    rehearsal: Rehearsal | None
 
 
 class Draws:
     """The batches of one step's updates. What is drawn ahead depends on the replay and the generator alone, at a
     fixed place in the run; so a resume draws the same again instead of storing batches in the checkpoint."""
 
-    def __init__(self, replay: Replay, rng: np.random.Generator, settings: AgentConfig, views: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        replay: Replay,
+        rng: np.random.Generator,
+        settings: AgentConfig,
+        views: tuple[int, int],
+        rehearser: Rehearser | None = None,
+    ) -> None:
         self._replay, self._rng, self._settings, self._views = replay, rng, settings, views
-        self._ahead: list[Batch] = []
+        self._rehearser = rehearser
+        self._ahead: list[Drawn] = []
         self._before: dict[str, Any] = {}  # the generator's state before `_ahead` was drawn
 
     def draw(self) -> None:
         """Draw the next step's batches from the replay as it is now."""
         self._before = self.random_state
-        self._ahead = [self._batch() for _ in range(self._settings.updates_per_step)]
+        self._ahead = [Drawn(self._batch(), self._rehearsal()) for _ in range(self._settings.updates_per_step)]
 
-    def take(self) -> list[Batch]:
+    def take(self) -> list[Drawn]:
         """The batches drawn ahead, or drawn now if there are none."""
         if not self._ahead:
             self.draw()
@@ -35,6 +51,9 @@ class Draws:
     def random_state(self) -> dict[str, Any]:
         """The generator's state from which a resumed run will repeat what is drawn but not taken."""
         return self._before if self._ahead else dict(self._rng.bit_generator.state)
+
+    def _rehearsal(self) -> Rehearsal | None:
+        return self._rehearser.draw(self._rng) if self._rehearser else None
 
     def _batch(self) -> Batch:
         s, (views, next_views) = self._settings, self._views

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ctrlformer import checkpoint
-from ctrlformer.config import Config
+from ctrlformer.config import Config, StageConfig, TransferConfig
 from ctrlformer.envs import canonical_task, pixel_fingerprint
 from ctrlformer.envs.gl import use_backend
-from ctrlformer.errors import CheckpointError, ConfigError
+from ctrlformer.errors import CheckpointError, ConfigError, RunError
 from ctrlformer.hardware import choose_device, choose_precision
 from ctrlformer.machine import keep_freed_memory
 from ctrlformer.progress import Progress
@@ -45,13 +46,62 @@ def resume(folder: Path, progress: Progress, exit_within: float | None = None) -
     run = RunFolder.open(folder)
     check_trackers(run.config)
     with run.lock(), StopRequest(exit_within) as stop:
-        before = run.read_environment()
-        run.write_environment(**_facts(run.config))
-        for change in changed_facts(before, run.read_environment()):
-            progress.say(f"warning: {change} since the run last ran; it goes on, but perhaps not exactly")
-        _prepare_process(run.config)
-        _restored(run, progress, stop).learn()
+        _check_machine(run, progress)
+        _go_on(run, progress, stop)
     return run
+
+
+def add(
+    folder: Path,
+    task: str,
+    frames: int | None,
+    transfer: TransferConfig | None,
+    progress: Progress,
+    into: Path | None = None,
+    exit_within: float | None = None,
+) -> RunFolder:
+    """One more stage on the finished run in `folder`, or on a copy of it at `into`.
+
+    Without `frames` or `transfer` the run's own settings hold. What can be refused is refused before anything changes.
+    """
+    run = RunFolder.open(folder)
+    check_trackers(run.config)
+    own = run.config
+    budget = own.training.frames if frames is None else frames
+    stage = StageConfig((canonical_task(task),), budget, transfer or own.transfer)
+    config = dataclasses.replace(own, added=(*own.added, stage))
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopRequest(exit_within))
+        stack.enter_context(run.lock())
+        _require_finished(run)
+        pixel_fingerprint(config.env, stage.tasks[0])  # a task that cannot be shown fails here
+        if into is not None:
+            run = run.copy(into)
+            stack.enter_context(run.lock())
+        _check_machine(run, progress)
+        run.extend(config)
+        run.write_environment(**_facts(config))
+        _go_on(run, progress, stop)
+    return run
+
+
+def _require_finished(run: RunFolder) -> None:
+    stage = checkpoint.load(run.checkpoints).state["trainer"]["position"]["stage"]
+    if stage < len(run.config.stages):
+        raise RunError(f"{run.path} has not finished its tasks: `ctrlformer resume {run.path}` first")
+
+
+def _check_machine(run: RunFolder, progress: Progress) -> None:
+    """Note what the run goes on on, and say what is other than before."""
+    before = run.read_environment()
+    run.write_environment(**_facts(run.config))
+    for change in changed_facts(before, run.read_environment()):
+        progress.say(f"warning: {change} since the run last ran; it goes on, but perhaps not exactly")
+
+
+def _go_on(run: RunFolder, progress: Progress, stop: StopRequest) -> None:
+    _prepare_process(run.config)
+    _restored(run, progress, stop).learn()
 
 
 def _restored(run: RunFolder, progress: Progress, stop: StopRequest) -> Trainer:
@@ -86,8 +136,8 @@ def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
 def _facts(config: Config) -> dict[str, Any]:
     """What `write_environment` wants to know; draws every task once, so one that cannot be shown fails here."""
     device = choose_device(config.training.device)
-    pixels = "+".join(pixel_fingerprint(config.env, task) for task in config.tasks)
-    only_toys = all(task.startswith("toy/") for task in config.tasks)  # these draw without OpenGL
+    pixels = "+".join(pixel_fingerprint(config.env, task) for task in config.all_tasks)
+    only_toys = all(task.startswith("toy/") for task in config.all_tasks)  # these draw without OpenGL
     return {"device": str(device), "gl": None if only_toys else use_backend(), "pixels": pixels}
 
 
@@ -107,6 +157,7 @@ def _prepare_process(config: Config) -> None:
 def default_folder(config: Config) -> Path:
     """runs/<task>-<preset>-seed<S>, numbered if taken."""
     more = f"+{len(config.tasks) - 1}" if len(config.tasks) > 1 else ""
+    more += "-together" if config.together else ""
     name = f"{config.tasks[0].replace('/', '-')}{more}-{config.preset}-seed{config.seed}"
     folder, number = Path("runs", name), 1
     while folder.exists():

@@ -86,6 +86,7 @@ TINY = replace(
         replay_capacity=1000,
         eval_every_frames=200,
         eval_episodes=1,
+        final_episodes=1,
         checkpoint_every_frames=100,
         log_every_steps=10,
     ),

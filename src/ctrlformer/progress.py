@@ -85,10 +85,13 @@ class OnConsole(Progress):
             self._show()
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
-        self._last_evaluation, self._evaluating = row["mean"], ""
+        self._evaluating = ""
         self._times.clear()  # an evaluation's time is not training speed
+        what = f"retest of {row['task']}"
+        if row["kind"] != "retest":
+            what, self._last_evaluation = row["task"], row["mean"]
         self.say(
-            f"{row['task']}: {row['mean']:.1f} ± {row['std']:.1f} over {len(row['returns'])} episodes"
+            f"{what}: {row['mean']:.1f} ± {row['std']:.1f} over {len(row['returns'])} episodes"
             f" at frame {row['frames']:,}, minute {row['minutes']:.1f}"
         )
 

@@ -204,6 +204,13 @@ class Replay:
             next_pixels=pixels[views:],
         )
 
+    def observations(self, rng: np.random.Generator, count: int) -> Tensor:
+        """(N, 84, 84, 9): unshifted observations of different steps, `count` of them or all there are."""
+        step = self._oldest + rng.choice(len(self), size=min(count, len(self)), replace=False)  # (N,)
+        place = step % self._capacity
+        still = np.zeros((1, len(step), 2), np.int64)
+        return self._stacks(self._frame_of[place][None], self._episode_of[place], still)[0]
+
     def _returns(
         self, step: NDArray[np.int64], n_step: int, discount: float
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:

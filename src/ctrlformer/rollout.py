@@ -53,17 +53,19 @@ def checked_step(env: PixelEnv, action: Action) -> tuple[Pixels, float, bool, bo
 
 
 class Collector:
-    """Plays the training episodes of one stage, step by step, into the replay.
+    """Plays the training episodes of one task, step by step, into the replay.
 
-    An episode's seed follows from its number, so `actions` alone bring an open episode back after a resume.
+    An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume.
     """
 
-    def __init__(self, agent: Acts, env: PixelEnv, task: str, replay: Replay, seed: int, stage: int) -> None:
+    def __init__(
+        self, agent: Acts, env: PixelEnv, task: str, replay: Replay, seed: int, stage: int, lane: int = 0
+    ) -> None:
         self.episode = 0  # number of the open episode, or of the next one when none is open
         self.actions: list[Action] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
         self._env, self._task, self._replay = env, task, replay
-        self._seeds = (seed, TRAIN, stage)
+        self._seeds = (seed, TRAIN, stage, lane)
         self._pixels: Pixels | None = None
         self._policy: Policy = agent.policy(task, explore=True)
 

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -84,6 +85,32 @@ class RunFolder:
         except (ConfigError, UnicodeDecodeError) as error:
             raise RunError(f"{path / CONFIG} is not a usable config: {error}") from None
 
+    def copy(self, path: Path) -> RunFolder:
+        """A copy to go on with, without what a finished run no longer needs: its replay and its videos."""
+        new = RunFolder.create(path, self.config)
+        try:
+            for name in (ENVIRONMENT, METRICS, EVALS):
+                if (self.path / name).exists():
+                    write_atomic(path / name, read_bounded(self.path / name, LOG_BYTES))
+            for folder in ("checkpoints", "kept"):
+                if self._inside(folder).exists():
+                    shutil.copytree(self._inside(folder), path / folder, symlinks=True)
+        except (OSError, shutil.Error) as error:
+            with contextlib.suppress(OSError):
+                (path / CONFIG).unlink()  # half a copy is not a run
+            why = reason(error) if isinstance(error, OSError) else "some files cannot be read"
+            raise RunError(f"cannot copy run {self.path} to {path}: {why}") from error
+        return new
+
+    def extend(self, config: Config) -> None:
+        """Take a config with more stages in place of the old one."""
+        path = self.path / CONFIG
+        try:
+            write_atomic(path, config_to_json(config).encode())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {reason(error)}; the run is as it was") from error
+        self.config = config
+
     @property
     def checkpoints(self) -> Path:
         return self._inside("checkpoints")
@@ -94,9 +121,11 @@ class RunFolder:
 
     def replay(self, task: str) -> Path:
         """The folder of one task's replay; `gym/CarRacing-v3` becomes `replay/gym+CarRacing-v3`."""
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*(/[A-Za-z0-9_][A-Za-z0-9_.:-]*)*", task) or len(task) > 200:
-            raise RunError(f"task name {task!r} cannot name a folder")
-        return self._inside("replay", task.replace("/", "+"))
+        return self._inside("replay", _file_name(task))
+
+    def kept(self, task: str) -> Path:
+        """The file of one task's kept observations."""
+        return self._inside("kept", f"{_file_name(task)}.safetensors")
 
     def _inside(self, *names: str) -> Path:
         """A folder of this run: a link in its place could lead writing, or deleting, anywhere."""
@@ -148,11 +177,11 @@ class RunFolder:
 
     def read_metrics(self) -> list[Row]:
         """Every row of `metrics.jsonl`, oldest first; a broken line is a `RunError` with its number."""
-        return _read_rows(self.path / METRICS)
+        return read_rows(self.path / METRICS)
 
     def read_evals(self) -> list[Row]:
         """Every row of `evals.jsonl`, oldest first; a broken line is a `RunError` with its number."""
-        return _read_rows(self.path / EVALS)
+        return read_rows(self.path / EVALS)
 
     def log_positions(self) -> dict[str, int]:
         """The lengths of the logs, whose rows are on the disk when this returns: a checkpoint keeps them."""
@@ -210,6 +239,13 @@ class RunFolder:
         return facts
 
 
+def _file_name(task: str) -> str:
+    """A task's name as that of a file: nothing in it leads to another place."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*(/[A-Za-z0-9_][A-Za-z0-9_.:-]*)*", task) or len(task) > 200:
+        raise RunError(f"task name {task!r} cannot name a file")
+    return task.replace("/", "+")
+
+
 def _take(descriptor: int) -> None:
     """Lock the file. A holder just killed may leave a child that dies, or lets go of the file, a moment later."""
     deadline = time.monotonic() + LOCK_SECONDS
@@ -231,7 +267,8 @@ def _holder(path: Path) -> str:
     return "another process"
 
 
-def _read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
+    """Every row of a log, oldest first; none if it does not exist. A broken line is a `RunError` with its number."""
     try:
         data = read_bounded(path, LOG_BYTES)
     except FileNotFoundError:

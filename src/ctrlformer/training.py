@@ -1,8 +1,8 @@
-"""The curriculum loop: collect, update, evaluate, checkpoint; and the way back into it after a stop.
+"""The curriculum loop: collect, update, evaluate, retest, checkpoint; and the way back into it after a stop.
 
-A curriculum is a list of stages, one task each. Everything that decides what happens next is in the agent's
-tensors, the replay and `Position`; a checkpoint holds exactly these, so a resumed run repeats bit for bit what
-an unbroken one would have done.
+A curriculum is a list of stages, each of one task or of several learnt together. Everything that decides what
+happens next is in the agent's tensors, the replays and `Position`; a checkpoint holds exactly these, so a resumed
+run repeats bit for bit what an unbroken one would have done.
 
 While the learner updates, a second thread plays one step and draws the batches of the next updates. The step's
 action was chosen before the updates beside it began: a lag of one step's updates, always, and never a race.
@@ -12,112 +12,38 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import NoReturn
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from ctrlformer import checkpoint
-from ctrlformer.agents import SacAgent
+from ctrlformer import checkpoint, kept
+from ctrlformer.agents import SacAgent, losses
 from ctrlformer.checkpoint import Checkpoint
+from ctrlformer.config import Config, TransferConfig
 from ctrlformer.curves import learning_curve
-from ctrlformer.draws import Draws
+from ctrlformer.draws import Drawn
 from ctrlformer.envs import make_env
-from ctrlformer.envs.pixels import Action, PixelEnv
+from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.errors import CheckpointError, NonFiniteError, RunError
 from ctrlformer.files import JSON, reason, write_atomic
 from ctrlformer.hardware import choose_device, use_compiler
-from ctrlformer.machine import fits_on_device
+from ctrlformer.kept import Kept
+from ctrlformer.position import Position
 from ctrlformer.progress import Progress
-from ctrlformer.replay import Batch, Replay, ring_bytes
-from ctrlformer.rollout import Abandoned, Collector, evaluate
+from ctrlformer.rollout import Abandoned, evaluate
 from ctrlformer.runs import RunFolder
+from ctrlformer.stages import Lane, SavedLane, Stage, StageOpener
 from ctrlformer.stopping import StopRequest
 from ctrlformer.trackers import Tracker, open_trackers
 
 CURVE = "curve.png"
-
-
-@dataclass
-class Position:
-    """Where a curriculum stands."""
-
-    stage: int = 0
-    """Number of the stage; equal to the number of tasks when all is learnt."""
-    frames: int = 0
-    """Frames and steps of this stage."""
-    steps: int = 0
-    earlier_frames: int = 0
-    """Frames and steps of the stages before."""
-    earlier_steps: int = 0
-    evaluated: int | None = None
-    """Frames of this stage at its last evaluation."""
-    minutes: float = 0.0
-    """Wall-clock minutes of training so far, over all resumes."""
-
-    def next_stage(self) -> Position:
-        return Position(
-            stage=self.stage + 1,
-            earlier_frames=self.earlier_frames + self.frames,
-            earlier_steps=self.earlier_steps + self.steps,
-            minutes=self.minutes,
-        )
-
-
-@dataclass
-class Averages:
-    """Means of figures since the last log row; not every figure comes with every update."""
-
-    sums: dict[str, float | Tensor] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, figures: Mapping[str, float | Tensor]) -> None:
-        """Tensors are summed where they are, in double precision: no waiting for a device."""
-        for name, value in figures.items():
-            precise = value.double() if isinstance(value, Tensor) else value
-            self.sums[name] = self.sums.get(name, 0.0) + precise
-            self.counts[name] = self.counts.get(name, 0) + 1
-
-    def as_json(self) -> dict[str, JSON]:
-        return {"sums": {name: float(value) for name, value in self.sums.items()}, "counts": dict(self.counts)}
-
-    def take(self) -> dict[str, float]:
-        """The means, in alphabetical order; counting starts anew."""
-        means = {name: float(self.sums[name]) / self.counts[name] for name in sorted(self.sums)}
-        self.sums, self.counts = {}, {}
-        return means
-
-
-@dataclass
-class Stage:
-    """What learning one task needs while it lasts."""
-
-    task: str
-    eval_env: PixelEnv
-    replay: Replay
-    collector: Collector
-    draws: Draws
-    player: ThreadPoolExecutor
-    """One thread that plays and draws while the main thread learns."""
-
-
-@dataclass
-class OpenEpisode:
-    """What a checkpoint knows of the stage it was written in."""
-
-    replay: Replay
-    actions: NDArray[np.float32]  # (T, A) since the episode's start; none between two episodes
-    number: int
-    fingerprint: int | None
+KEEP = 1  # marks the random numbers that choose which observations are kept
 
 
 class Trainer:
-    """Learns the tasks of a run folder's config, from the start or from its newest checkpoint."""
+    """Learns the stages of a run folder's config, from the start or from its newest checkpoint."""
 
     def __init__(self, run: RunFolder, progress: Progress, stop: StopRequest) -> None:
         self.run, self.config = run, run.config
@@ -126,11 +52,10 @@ class Trainer:
         self.agent = SacAgent(self.config, device, self.config.seed, compiled)
         self.position = Position()
         self._progress, self._stop = progress, stop
-        self._rng = np.random.default_rng(self.config.seed)
-        self._averages = Averages()
+        self._opener = StageOpener(run, self.agent, progress.say)
+        self._saved_lanes: list[SavedLane] = []
+        self._kept: list[Kept] = []  # of the earlier stages' tasks
         self._saved_frames: int | None = None
-        self._open: OpenEpisode | None = None
-        self._action_dims: dict[str, int] = {}
         self._log_started = self._clock_started = time.monotonic()
         self._learning_seconds = 0.0  # inside updates since the last log row
         self._trackers: list[Tracker] = []
@@ -138,12 +63,13 @@ class Trainer:
     def learn(self) -> None:
         """Every stage that is left; raises `KeyboardInterrupt` or `SystemExit` after a signal, when all is saved."""
         with ExitStack() as stack:
-            frames = self.position.earlier_frames + self.position.frames
-            for tracker in open_trackers(self.run.path, self.config, frames):
+            for tracker in open_trackers(self.run.path, self.config, self.position.frames):
                 self._trackers.append(stack.enter_context(closing(tracker)))
             try:
-                while self.position.stage < len(self.config.tasks):
-                    with self._open_stage() as stage:
+                while self.position.stage < len(self.config.stages):
+                    saved, self._saved_lanes = self._saved_lanes, []
+                    with self._opener.open(self.position.stage, saved, self._kept) as stage:
+                        self.position.tasks = [lane.position for lane in stage.lanes]
                         self._learn_stage(stage)
             except NonFiniteError as error:
                 raise NonFiniteError(f"{error} (stopped in {self.run.path}; its last checkpoint is kept)") from error
@@ -152,129 +78,119 @@ class Trainer:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
         try:
             state = saved.state["trainer"]
-            self._action_dims = restore_agent(self.agent, saved)
-            self.position = Position(**state["position"])
-            self._averages = Averages(**state["averages"])
-            self._rng.bit_generator.state = state["random"]
-            if state["episode"]:
-                task = self.config.tasks[self.position.stage]
-                replay = self._open_replay(task, self._action_dims[task], saved.state["replay"])
-                self._open = OpenEpisode(replay, saved.tensors["episode"]["actions"].numpy(), **state["episode"])
+            action_dims = restore_agent(self.agent, saved)
+            self.position = Position.from_json(state["position"])
+            self._kept = [kept.load(self.run.kept(task), task, checksum) for task, checksum in state["kept"].items()]
+            self._saved_lanes = [
+                SavedLane.read(
+                    lane,
+                    self.position.tasks[index],
+                    saved.tensors["episodes"][f"{index}"],
+                    self._opener.replay(task, action_dims[task], lane["replay"]),
+                )
+                for index, (task, lane) in enumerate(state["lanes"].items())
+            ]
             self.run.truncate_logs(state["logs"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CheckpointError(f"checkpoint {saved.path} does not fit this run: {error!r}"[:300]) from error
         self._saved_frames = self.position.frames
 
     # A stage
 
-    @contextmanager
-    def _open_stage(self) -> Iterator[Stage]:
-        """The stage's environments, replay and collector: new, or as the checkpoint left them."""
-        number, task = self.position.stage, self.config.tasks[self.position.stage]
-        with self._player(task) as (player, env), closing(make_env(task, self.config.env)) as eval_env:
-            if task not in self.agent.tasks:
-                self.agent.add_task(task, env.action_dim)
-                self._action_dims[task] = env.action_dim
-            opened, self._open = self._open, None
-            replay = opened.replay if opened else self._open_replay(task, env.action_dim, None)
-            collector = Collector(self.agent, env, task, replay, self.config.seed, number)
-            if opened:
-                player.submit(self._reopen_episode, collector, opened).result()
-            draws = Draws(replay, self._rng, self.config.agent, self.agent.views)
-            self._progress.begin_stage(task, self.position.frames, self.config.training.frames)
-            yield Stage(task, eval_env, replay, collector, draws, player)
-
-    @contextmanager
-    def _player(self, task: str) -> Iterator[tuple[ThreadPoolExecutor, PixelEnv]]:
-        """A thread, and an environment made, used and closed in it: an OpenGL context belongs to one thread."""
-        with ThreadPoolExecutor(1, "player") as player:
-            env = player.submit(make_env, task, self.config.env).result()
-            try:
-                yield player, env
-            finally:
-                player.submit(env.close).result()
-
-    def _open_replay(self, task: str, action_dim: int, saved: dict[str, JSON] | None) -> Replay:
-        settings, device = self.config.training, self.agent.device
-        shape = (settings.replay_capacity, action_dim, self.config.env.image_size, self.config.env.frame_stack)
-        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape), device)
-        on_device = settings.replay_on == "device" or fits
-        folder = self.run.replay(task)
-        if saved is None:
-            return Replay(folder, *shape, device=device, frames_on_device=on_device)
-        return Replay.restore(folder, saved, *shape, device=device, frames_on_device=on_device)
-
-    def _reopen_episode(self, collector: Collector, opened: OpenEpisode) -> None:
-        collector.reopen(opened.number, opened.actions)
-        if collector.fingerprint() != opened.fingerprint:
-            self._progress.say(
-                "warning: the open episode shows other pixels than before (another machine or renderer?); "
-                "the run goes on, but not exactly as if it had never stopped"
-            )
-
     def _learn_stage(self, stage: Stage) -> None:
+        self._show_stage(stage)
         if self._saved_frames is None:
-            self._save(stage)  # from here on a killed run can be resumed
+            self._save(stage.lanes)  # from here on a killed run can be resumed
         while True:
-            self._leave_if_asked(stage)
-            if self._evaluation_due():
-                self._evaluate(stage)
-            if self.position.frames >= self.config.training.frames:
+            if self._stop.asked:
+                self._save_and_leave(stage)
+            for lane in stage.lanes:
+                if self._evaluation_due(stage, lane):
+                    self._evaluate(stage, lane)
+            if self._retest_due(stage):
+                self._retest(stage)
+            if stage.ended:
                 break
-            if self._crossed(self.config.training.checkpoint_every_frames, self._saved_frames or 0):
-                self._save(stage)
-            self._step(stage)
+            if _crossed(self.config.training.checkpoint_every_frames, self._saved_frames or 0, self.position.frames):
+                self._save(stage.lanes)
+            self._step(stage, stage.hindmost)
+        self._end(stage)
+
+    def _end(self, stage: Stage) -> None:
+        for lane in stage.lanes:
+            self._kept.append(self._keep(stage, lane))
+            lane.replay.flush()
         self._count_minutes()
         self.position = self.position.next_stage()
-        self._save(stage, ended=True)
+        self._save([])
         if self._stop.asked:
             self._stop.leave()
 
-    def _step(self, stage: Stage) -> None:
-        """One step of the task, and beside it the updates that the steps before it have earned."""
-        settings, position = self.config.training, self.position
-        learning = position.steps >= settings.seed_steps
-        batches = stage.draws.take() if learning else []
-        stage.player.submit(stage.collector.begin).result()
-        action = stage.collector.choose(None if learning else self._rng)
-        playing = stage.player.submit(self._play, stage, action)
-        for batch in batches:
-            self._update(stage, batch)
+    def _step(self, stage: Stage, lane: Lane) -> None:
+        """One step of a task, and beside it the updates that its steps before have earned."""
+        settings, position = self.config.training, lane.position
+        drawn = lane.draws.take() if position.steps >= settings.seed_steps else []
+        stage.player.submit(lane.collector.begin).result()
+        action = lane.choose(settings.seed_steps)
+        playing = stage.player.submit(lane.play, action, settings.seed_steps, stage.config.frames)
+        for one in drawn:
+            self._update(stage, lane, one)
         frames, episode_return = playing.result()
         position.frames += frames
         position.steps += 1
         if episode_return is not None:
-            self._averages.add({"return": episode_return})
-        if position.steps % settings.log_every_steps == 0 or position.frames >= settings.frames:
-            self._log(stage)
-        self._progress.step(position.frames, episode_return)
+            lane.averages.add({"return": episode_return})
+        if position.steps % settings.log_every_steps == 0 or position.frames >= stage.config.frames:
+            self._log(lane)
+        self._progress.step(sum(lane.position.frames for lane in stage.lanes), episode_return)
 
-    def _play(self, stage: Stage, action: Action) -> tuple[int, float | None]:
-        """What happens beside the updates: the step, and the draw for the next ones if there will be any."""
-        settings, position = self.config.training, self.position
-        frames, episode_return = stage.collector.step(action)
-        if position.steps + 1 >= settings.seed_steps and position.frames + frames < settings.frames:
-            stage.draws.draw()
-        return frames, episode_return
-
-    def _update(self, stage: Stage, batch: Batch) -> None:
+    def _update(self, stage: Stage, lane: Lane, drawn: Drawn) -> None:
         started = time.monotonic()
-        progress = min(1.0, self.position.frames / self.config.training.frames)
-        self._averages.add(self.agent.update(stage.task, batch, progress))
+        progress = min(1.0, lane.position.frames / stage.config.frames)
+        lane.averages.add(self.agent.update(lane.task, drawn.batch, progress, drawn.rehearsal))
         self._learning_seconds += time.monotonic() - started
 
-    # Evaluation and logs
+    def _keep(self, stage: Stage, lane: Lane) -> Kept:
+        """Observations of a task just learnt, with what its policy makes of them: later stages are held to these."""
+        place = (self.config.seed, self.position.stage, stage.lanes.index(lane), KEEP)
+        pixels = lane.replay.observations(np.random.default_rng(place), stage.config.transfer.kept_observations)
+        return kept.keep(self.run.kept(lane.task), lane.task, pixels, self.agent.outputs(lane.task, pixels))
 
-    def _evaluation_due(self) -> bool:
-        last, now = self.position.evaluated, self.position.frames
-        ended = now >= self.config.training.frames
-        return last is None or (ended and last < now) or self._crossed(self.config.training.eval_every_frames, last)
+    # Evaluations and retests
 
-    def _crossed(self, every: int, last: int) -> bool:
-        return self.position.frames // every > last // every
+    def _evaluation_due(self, stage: Stage, lane: Lane) -> bool:
+        last, now = lane.position.evaluated, lane.position.frames
+        ended = now >= stage.config.frames
+        every = self.config.training.eval_every_frames
+        return last is None or (ended and last < now) or _crossed(every, last, now)
 
-    def _evaluate(self, stage: Stage) -> None:
-        episodes, position, done = self.config.training.eval_episodes, self.position, 0
+    def _evaluate(self, stage: Stage, lane: Lane) -> None:
+        final = lane.position.frames >= stage.config.frames
+        episodes = self.config.training.final_episodes if final else self.config.training.eval_episodes
+        returns = self._play(stage, lane.eval_env, episodes)
+        lane.position.evaluated = lane.position.frames
+        self._note(lane.task, "final" if final else "learn", lane.position.frames, lane.position.steps, returns)
+
+    def _retest_due(self, stage: Stage) -> bool:
+        last, now, every = self.position.retested, stage.frames, stage.config.transfer.retest_every_frames
+        if not self._kept:  # the first stage
+            return False
+        if stage.ended:
+            return last is None or last < now
+        return every is not None and (last is None or _crossed(every, last, now))
+
+    def _retest(self, stage: Stage) -> None:
+        """Score every earlier task with its own heads and the encoder as it is now."""
+        steps = stage.hindmost.position.steps
+        for old in self._kept[self.position.retests :]:
+            with closing(make_env(old.task, self.config.env)) as env:
+                returns = self._play(stage, env, self.config.training.final_episodes)
+            self.position.retests += 1
+            self._note(old.task, "retest", stage.frames, steps, returns)
+        self.position.retested, self.position.retests = stage.frames, 0
+
+    def _play(self, stage: Stage, env: PixelEnv, episodes: int) -> list[float]:
+        done = 0
 
         def on_episode(_: float) -> None:
             nonlocal done
@@ -283,34 +199,35 @@ class Trainer:
 
         self._progress.evaluating(0, episodes)
         try:
-            returns = evaluate(
-                self.agent,
-                stage.eval_env,
-                stage.task,
-                episodes,
-                self.config.seed,
-                on_episode,
-                should_stop=lambda: self._stop.asked,
+            return evaluate(
+                self.agent, env, env.task, episodes, self.config.seed, on_episode, should_stop=lambda: self._stop.asked
             )
         except Abandoned:
-            self._save(stage)
-            self._stop.leave()
-        position.evaluated = position.frames
+            self._save_and_leave(stage)
+
+    def _note(self, task: str, kind: str, frames: int, steps: int, returns: list[float]) -> None:
         row: dict[str, JSON] = {
-            "stage": position.stage,
-            "task": stage.task,
-            "kind": "final" if position.frames >= self.config.training.frames else "learn",
-            "frames": position.frames,
-            "steps": position.steps,
+            "stage": self.position.stage,
+            "task": task,
+            "kind": kind,
+            "frames": frames,
+            "steps": steps,
             "returns": returns,
             "mean": float(np.mean(returns)),
             "std": float(np.std(returns)),
             "minutes": self._count_minutes(),
         }
         self.run.append_eval(row)
-        self._track(stage.task, "evaluation", {"mean": row["mean"], "std": row["std"]})
+        self._track(task, "retest" if kind == "retest" else "evaluation", {"mean": row["mean"], "std": row["std"]})
         self._draw()
         self._progress.evaluated(row)
+
+    # Logs
+
+    def _show_stage(self, stage: Stage) -> None:
+        tasks = len(stage.lanes)
+        frames = sum(lane.position.frames for lane in stage.lanes)
+        self._progress.begin_stage(" + ".join(stage.config.tasks), frames, tasks * stage.config.frames)
 
     def _draw(self) -> None:
         path = self.run.path / CURVE
@@ -319,18 +236,18 @@ class Trainer:
         except OSError as error:
             raise RunError(f"cannot write {path}: {reason(error)}; the checkpoints are intact") from error
 
-    def _log(self, stage: Stage) -> None:
-        now = time.monotonic()
+    def _log(self, lane: Lane) -> None:
         self.agent.check()
-        means = self._averages.take()
+        means = lane.averages.take() | self._drift()
+        now = time.monotonic()
         self.run.append_metrics(
             {
                 "stage": self.position.stage,
-                "task": stage.task,
-                "frames": self.position.frames,
-                "steps": self.position.steps,
+                "task": lane.task,
+                "frames": lane.position.frames,
+                "steps": lane.position.steps,
                 "updates": self.agent.updates,
-                "episodes": stage.collector.episode,
+                "episodes": lane.collector.episode,
                 **means,
                 "seconds": now - self._log_started,
                 "learner_busy": self._learning_seconds / (now - self._log_started),
@@ -338,12 +255,21 @@ class Trainer:
             }
         )
         self._log_started, self._learning_seconds = now, 0.0
-        self._track(stage.task, "training", means)
+        self._track(lane.task, "training", means)
+
+    def _drift(self) -> dict[str, float]:
+        """How far every earlier task's features have moved since its stage's end, on observations kept then."""
+        drifts = {}
+        for old in self._kept:
+            shown = old.shown()
+            now = self.agent.outputs(old.task, shown.pixels).features.cpu()
+            drifts[f"drift/{old.task}"] = float(losses.squared_drift(now, shown.outputs.features, shown.spread).sqrt())
+        return drifts
 
     def _track(self, task: str, kind: str, values: Mapping[str, float]) -> None:
         for tracker in self._trackers:
             named = {f"{task}/{kind}/{name}": value for name, value in values.items()}
-            tracker.log(named, self.position.earlier_frames + self.position.frames)
+            tracker.log(named, self.position.frames)
 
     def _count_minutes(self) -> float:
         now = time.monotonic()
@@ -353,39 +279,49 @@ class Trainer:
 
     # Saving
 
-    def _leave_if_asked(self, stage: Stage) -> None:
-        if self._stop.asked:
-            self._save(stage)
-            self._stop.leave()
+    def _save_and_leave(self, stage: Stage) -> NoReturn:
+        self._save(stage.lanes)
+        self._stop.leave()
 
-    def _save(self, stage: Stage, ended: bool = False) -> None:
-        """Write a checkpoint; of an ended stage the open episode is forgotten."""
+    def _save(self, lanes: list[Lane]) -> None:
+        """Write a checkpoint; between two stages there are no lanes."""
         self._stop.saving()
         self.agent.check()
         self._count_minutes()
-        collector = stage.collector
-        actions = np.array([] if ended else collector.actions, np.float32)  # (T, A)
         trainer: dict[str, JSON] = {
             "position": dataclasses.asdict(self.position),
-            "averages": self._averages.as_json(),
-            "random": stage.draws.random_state,
-            "action_dims": self._action_dims,
-            "episode": None if ended else {"number": collector.episode, "fingerprint": collector.fingerprint()},
+            "action_dims": self.agent.action_dims,
+            "kept": {old.task: old.checksum for old in self._kept},
+            "lanes": {lane.task: lane.state() for lane in lanes},
             "logs": self.run.log_positions(),
         }
+        episodes = {f"{index}": lane.actions() for index, lane in enumerate(lanes)}
         checkpoint.save(
             self.run.checkpoints,
-            self.position.earlier_steps + self.position.steps,
-            {**self.agent.tensors(), "episode": {"actions": torch.from_numpy(actions)}},
-            {"trainer": trainer, "replay": stage.replay.flush()},
+            self.position.steps,
+            {**self.agent.tensors(), "episodes": episodes},
+            {"trainer": trainer},
         )
         self._saved_frames = self.position.frames
+
+
+def _crossed(every: int, last: int, now: int) -> bool:
+    """Whether a multiple of `every` lies after `last` and not after `now`."""
+    return now // every > last // every
 
 
 def restore_agent(agent: SacAgent, saved: Checkpoint) -> dict[str, int]:
     """Give a new agent the tasks and tensors of a checkpoint; answers with the tasks' numbers of actions."""
     action_dims: dict[str, int] = saved.state["trainer"]["action_dims"]
+    transfers = _transfers(agent.config)
     for task, action_dim in action_dims.items():
-        agent.add_task(task, action_dim)
+        agent.add_task(task, action_dim, transfers[task])
     agent.load_tensors(saved.tensors)
     return action_dims
+
+
+def _transfers(config: Config) -> dict[str, TransferConfig | None]:
+    """How each task was, or will be, added: those of the first stage without transfer."""
+    return {
+        task: stage.transfer if number else None for number, stage in enumerate(config.stages) for task in stage.tasks
+    }

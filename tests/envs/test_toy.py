@@ -8,10 +8,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
+from ctrlformer.config import EnvConfig
 from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
+from ctrlformer.envs.toy import REWARD_SCALE, TOUCHING
 
-TASKS = {"toy/slide": 1, "toy/reach": 2}
+TASKS = {"toy/slide": 1, "toy/reach": 2, "toy/reach_sparse": 2}
 
 
 def centre(frame: NDArray[np.uint8], colour: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -88,3 +90,17 @@ def test_larger_pictures_show_the_same() -> None:
     large = env.render(252)
     shrunk = large.reshape(84, 3, 84, 3, 3).mean(axis=(1, 3))
     assert np.abs(shrunk - small).mean() < 1.0
+
+
+def test_the_sparse_task_rewards_touching_only() -> None:
+    one_frame = EnvConfig(action_repeat=1)
+    dense, sparse = (make_env(task, one_frame) for task in ("toy/reach", "toy/reach_sparse"))
+    near, touched = np.exp(-REWARD_SCALE * TOUCHING), []
+    for seed in range(60):
+        dense.reset(seed=seed)
+        sparse.reset(seed=seed)
+        action = np.random.default_rng(seed).uniform(-1, 1, 2).astype(np.float32)
+        for _ in range(30):  # the same straight walk in both
+            touched.append(sparse.step(action)[1])
+            assert touched[-1] == float(dense.step(action)[1] > near)
+    assert 0 < sum(touched) < len(touched)

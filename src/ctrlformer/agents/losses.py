@@ -51,6 +51,21 @@ def byol_loss(prediction: Tensor, projection: Tensor, kind: str = "cosine") -> T
     return (2 - 2 * F.cosine_similarity(prediction, projection, dim=-1)).mean()
 
 
+def squared_drift(features: Tensor, kept: Tensor, spread: Tensor) -> Tensor:
+    """Beyond the paper: how far an old task's features (N, F) moved, in units of what they vary by from one
+    observation to another (`spread`), squared."""
+    _same_shape(features, kept)
+    return (features - kept).square().mean() / spread.square()
+
+
+def policy_distance(action: Tensor, deviation: Tensor, kept_action: Tensor, kept_deviation: Tensor) -> Tensor:
+    """Beyond the paper: how far an old policy moved: mean actions and deviations, all (N, A).
+
+    A divergence of the Gaussians would explode where a policy is sure of itself (deviation e^-10)."""
+    _same_shape(action, deviation, kept_action, kept_deviation)
+    return ((action - kept_action).square() + (deviation - kept_deviation).square()).sum(-1).mean()
+
+
 def byol_momentum(start: float, progress: float) -> float:
     """BYOL's cosine rise of the target's momentum from `start` to 1 over a stage."""
     return 1 - (1 - start) * (math.cos(math.pi * min(max(progress, 0.0), 1.0)) + 1) / 2

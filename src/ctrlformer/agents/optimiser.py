@@ -42,6 +42,13 @@ class Optimiser:
         """More parameters to step, at `scale` times the learning rate; what is known of the others stays."""
         self._adam.add_param_group({"params": list(parameters), "scale": scale, "weight_decay": decay})
 
+    def rescale(self, parameters: Iterable[nn.Parameter], scale: float) -> None:
+        """Another `scale` for the groups of these parameters."""
+        wanted = {id(p) for p in parameters}
+        for group in self.param_groups:
+            if wanted & {id(p) for p in group["params"]}:
+                group["scale"] = scale
+
     def set_rate(self, rate: float) -> None:
         for group in self._adam.param_groups:
             group["lr"] = rate * group["scale"]

@@ -18,40 +18,18 @@ from torch import Tensor, nn
 
 from ctrlformer.agents import losses
 from ctrlformer.agents.optimiser import Optimiser
-from ctrlformer.config import AgentConfig, Config
+from ctrlformer.agents.task_heads import Contrast, TaskHeads
+from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder
 from ctrlformer.encoders.sharded import ShardedPass
 from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.hardware import choose_precision
+from ctrlformer.kept import Outputs, Rehearsal
 from ctrlformer.nn.ema import ema_update, frozen_copy
-from ctrlformer.nn.heads import Actor, Critic, projector
 from ctrlformer.replay import Batch
 
 Policy = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
-
-
-class TaskHeads(nn.Module):
-    """What belongs to one task alone: actor, critics, target critics, temperature."""
-
-    def __init__(self, config: AgentConfig, features: int, action_dim: int) -> None:
-        super().__init__()
-        self.action_dim = action_dim
-        self.actor = Actor(features, action_dim, config)
-        self.critic = Critic(features, action_dim, config)
-        self.target_critic = frozen_copy(self.critic)
-        self.log_temperature = nn.Parameter(torch.tensor(config.init_temperature).log())
-        self.target_entropy = -float(action_dim) if config.target_entropy is None else config.target_entropy
-
-
-class Contrast(nn.Module):
-    """BYOL's projector and predictor."""
-
-    def __init__(self, config: AgentConfig, inputs: int) -> None:
-        super().__init__()
-        hidden, outputs = config.projector_hidden, config.projector_dim
-        self.project = projector(inputs, hidden, outputs, config.projector_ends_in_norm)
-        self.predict = projector(outputs, hidden, outputs)
 
 
 class _Features(NamedTuple):
@@ -88,6 +66,7 @@ class SacAgent:
         self._pass = self._fast(self.encoder, compiled)
         self._target_pass = self._pass if self.shares_encoder else self._fast(self.target_encoder, compiled)
         self.heads = nn.ModuleList()
+        self._transfer: TransferConfig | None = None  # of the stage under way; none in the first
         self._make_optimisers()
 
     def _fast(self, encoder: Encoder, compiled: bool) -> _Pass:
@@ -101,21 +80,38 @@ class SacAgent:
     def views(self) -> tuple[int, int]:
         """How many views of s and of s' `update` wants in its batch."""
         two = self.settings.q_regularisation
-        return (2 if two or self.settings.contrastive else 1, 2 if two else 1)
+        return (2 if two or self._contrasts else 1, 2 if two else 1)
+
+    @property
+    def _contrasts(self) -> bool:
+        """Whether BYOL runs: a frozen encoder has nothing to learn from it."""
+        return self.settings.contrastive and not self._frozen
+
+    @property
+    def _frozen(self) -> bool:
+        return self._transfer is not None and self._transfer.protect == "freeze"
 
     # Tasks
 
-    def add_task(self, task: str, action_dim: int) -> None:
-        """One more policy token, actor, critics and temperature; the token starts as the previous one's copy."""
+    def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
+        """One more policy token, actor, critics and temperature; nothing old is replaced.
+
+        `transfer` begins a later stage: the encoder slows down or freezes, the token starts as the previous task's
+        copy, and heads may be copied too. Without it the token is random: the first stage.
+        """
         index = len(self.tasks)
+        if transfer:
+            self._begin_transfer(transfer)
         with _reproducible(self._seed + 1 + index):
-            copy_from = index - 1 if index else None
+            copy_from = index - 1 if transfer else None
             tokens = self.encoder.add_task(copy_from)
-            if not self.shares_encoder:
-                for parameter in self.target_encoder.add_task(copy_from):
-                    parameter.requires_grad_(False)
-                ema_update(self.target_encoder, self.encoder, 1.0)
             heads = TaskHeads(self.settings, self.config.encoder.feature_dim, action_dim).to(self.device)
+            if not self.shares_encoder:
+                for token, online in zip(self.target_encoder.add_task(copy_from), tokens, strict=True):
+                    token.requires_grad_(False).copy_(online.detach())
+        source = self._head_source(action_dim, transfer)
+        if source is not None:
+            heads.copy_from(source)
         self.tasks.append(task)
         self.heads.append(heads)
         if tokens:
@@ -123,6 +119,29 @@ class SacAgent:
         self.critic_optimiser.add(heads.critic.parameters(), 1.0, self._plain_decay)
         self.actor_optimiser.add(heads.actor.parameters(), 1.0, self._plain_decay)
         self.temperature_optimiser.add([heads.log_temperature], 1.0, self._plain_decay)
+
+    def _begin_transfer(self, transfer: TransferConfig) -> None:
+        """Slow down or freeze what the encoder has learnt; a new token, added after this, learns at full rate."""
+        self._transfer = transfer
+        self.encoder.requires_grad_(not self._frozen)
+        scale = self.settings.encoder_lr_scale * transfer.encoder_lr_scale
+        self.critic_optimiser.rescale(self.encoder.parameters(), scale)
+
+    def _head_source(self, action_dim: int, transfer: TransferConfig | None) -> TaskHeads | None:
+        """The newest heads that a new task with so many actions copies, if it shall and there are any."""
+        if transfer is None or transfer.heads == "fresh":
+            return None
+        fitting = [heads for heads in self._all_heads if heads.action_dim == action_dim]
+        return fitting[-1] if fitting else None
+
+    @property
+    def action_dims(self) -> dict[str, int]:
+        """The number of actions of every task, in the order in which they were added."""
+        return {task: heads.action_dim for task, heads in zip(self.tasks, self._all_heads, strict=True)}
+
+    def knows_how(self, task: str) -> bool:
+        """Whether the task's heads were copied, so that it need not begin with random actions."""
+        return self._heads(task).copied
 
     def policy(self, task: str, explore: bool) -> Policy:
         """A function from one observation (H, W, C) to one action (A,): sampled, or the mean."""
@@ -141,11 +160,26 @@ class SacAgent:
 
         return act
 
+    @torch.no_grad()
+    def outputs(self, task: str, pixels: Tensor) -> Outputs:
+        """What the task's policy makes of observations (N, H, W, C) as they are now."""
+        parts = [self._outputs(task, part.to(self.device)) for part in torch.split(pixels, self.settings.batch_size)]
+        return Outputs(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _outputs(self, task: str, pixels: Tensor) -> Outputs:
+        index = self._index(task)
+        features = self._pass(pixels, index).policy[:, index]
+        mean, log_std = self._heads(task).actor(features)
+        return Outputs(features, torch.tanh(mean), log_std.exp())
+
     # Learning
 
-    def update(self, task: str, batch: Batch, progress: float = 0.0) -> dict[str, Tensor]:
+    def update(
+        self, task: str, batch: Batch, progress: float = 0.0, rehearsal: Rehearsal | None = None
+    ) -> dict[str, Tensor]:
         """One gradient step on every loss; returns the figures to log, still on the device: reading them there
-        and then would make the processor wait. `progress` is the stage's, 0 to 1."""
+        and then would make the processor wait. `progress` is the stage's, 0 to 1. With `rehearsal` the encoder is
+        held to an old task's outputs in the same step."""
         heads = self._heads(task)
         self._set_learning_rate(progress)
         pixels, action, reward, discount, next_pixels = (x.to(self.device, non_blocking=True) for x in batch)
@@ -154,7 +188,7 @@ class SacAgent:
 
         self.encoder.observe(pixels[0], self._index(task))
         features = self._encode(task, pixels, next_pixels)
-        metrics = self._update_critic(heads, features, action, reward, discount)
+        metrics = self._update_critic(heads, features, action, reward, discount, rehearsal)
         if self.updates % self.settings.actor_every == 0:
             metrics |= self._update_actor(heads, features.now[0].detach())
         self._update_targets(heads, progress)
@@ -180,18 +214,24 @@ class SacAgent:
             if not self.shares_encoder:
                 next_value = self._target_pass(after, index).policy[:, index]
             contrastive_target = None
-            if self.settings.contrastive:
+            if self._contrasts:
                 contrastive_target = self._target_pass(pixels[1], index).contrastive
         return _Features(
             now,
             _by_view(next_policy, batch),
             _by_view(next_value, batch),
-            tokens.contrastive[:batch] if self.settings.contrastive else None,
+            tokens.contrastive[:batch] if self._contrasts else None,
             contrastive_target,
         )
 
     def _update_critic(
-        self, heads: TaskHeads, features: _Features, action: Tensor, reward: Tensor, discount: Tensor
+        self,
+        heads: TaskHeads,
+        features: _Features,
+        action: Tensor,
+        reward: Tensor,
+        discount: Tensor,
+        rehearsal: Rehearsal | None,
     ) -> dict[str, Tensor]:
         """Critics, encoder and contrastive heads together: the paper's total loss, in equal parts."""
         target = self._td_target(heads, features, reward, discount)  # (B,)
@@ -211,6 +251,10 @@ class SacAgent:
             contrastive = self._contrastive_loss(features.contrastive, features.contrastive_target)
             metrics["contrastive_loss"] = contrastive.detach()
             loss = loss + self.settings.contrastive_weight * contrastive
+        if rehearsal is not None and self._transfer is not None:
+            held = self._rehearsal_loss(rehearsal)
+            metrics["rehearsal_loss"] = held.detach()
+            loss = loss + self._transfer.rehearsal_weight * held
         metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
         return metrics
 
@@ -227,6 +271,15 @@ class SacAgent:
         with torch.no_grad():
             projection = self.target_projector(target)
         return losses.byol_loss(prediction, projection, self.settings.contrastive_loss)
+
+    def _rehearsal_loss(self, rehearsal: Rehearsal) -> Tensor:
+        """How far an old task's outputs on kept observations have moved. Its actor stays; only the encoder learns."""
+        actor = self._heads(rehearsal.task).actor.requires_grad_(False)
+        now = self._outputs(rehearsal.task, rehearsal.pixels.to(self.device, non_blocking=True))
+        actor.requires_grad_(True)
+        features, action, deviation = (x.to(self.device, non_blocking=True) for x in rehearsal.outputs)
+        moved = losses.squared_drift(now.features, features, rehearsal.spread)
+        return moved + losses.policy_distance(now.action, now.deviation, action, deviation)
 
     def _update_actor(self, heads: TaskHeads, features: Tensor) -> dict[str, Tensor]:
         """Actor and temperature, on detached features: the encoder learns nothing from them."""
@@ -330,9 +383,11 @@ class SacAgent:
         return self.tasks.index(task)
 
     def _heads(self, task: str) -> TaskHeads:
-        heads = self.heads[self._index(task)]
-        assert isinstance(heads, TaskHeads)
-        return heads
+        return self._all_heads[self._index(task)]
+
+    @property
+    def _all_heads(self) -> list[TaskHeads]:
+        return [heads for heads in self.heads if isinstance(heads, TaskHeads)]
 
 
 def _by_view(flat: Tensor, batch: int) -> Tensor:

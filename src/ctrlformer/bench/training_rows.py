@@ -92,6 +92,7 @@ def training_config(learnt_steps: int) -> Config:
         log_every_steps=ROW_STEPS,
         eval_every_frames=frames,
         eval_episodes=1,
+        final_episodes=1,
         checkpoint_every_frames=frames,
         tensorboard=False,
     )
@@ -122,12 +123,12 @@ def part_seconds(config: Config) -> float:
             replay.add(action, reward, False, pixels[..., -3:])
         policy = agent.policy(TASK, explore=True)
         draws = Draws(replay, np.random.default_rng(0), config.agent, agent.views)
-        (batch,) = draws.take()
+        (drawn,) = draws.take()
         parts: list[Callable[[], object]] = [
             lambda: env.step(action),
             lambda: policy(pixels),
             draws.draw,
-            lambda: agent.update(TASK, batch),
+            lambda: agent.update(TASK, drawn.batch),
         ]
         return sum(_median_seconds(part) for part in parts)
 

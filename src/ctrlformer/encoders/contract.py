@@ -12,7 +12,7 @@ from ctrlformer.nn.pixel_statistics import PixelStatistics
 
 
 class Tokens(NamedTuple):
-    policy: Tensor  # (B, K, feature_dim), one per task
+    policy: Tensor  # (B, K, feature_dim), one per task that the encoded one may know of
     contrastive: Tensor  # (B, contrastive_dim)
 
 
@@ -29,7 +29,9 @@ class Encoder(nn.Module):
         self.statistics = PixelStatistics(shape) if config.normalise_pixels else None
 
     def forward(self, pixels: Tensor, task: int) -> Tokens:
-        """Encode uint8 (B, H, W, C) frames of `task`: one pass yields the tokens of all tasks, always as fp32."""
+        """Encode uint8 (B, H, W, C) frames of `task`: one pass yields the tokens of all tasks, always as fp32.
+
+        With causal attention, of all up to `task`."""
         with torch.autocast(pixels.device.type, torch.bfloat16, enabled=self.bf16):
             tokens = self.encode(pixels, task)
         return Tokens(tokens.policy.float(), tokens.contrastive.float())

@@ -132,7 +132,9 @@ class CtrlFormerEncoder(Encoder):
         return [first, height * width, -(-self.grid[0] // 2) * -(-self.grid[1] // 2)]
 
     def encode(self, pixels: Tensor, task: int) -> Tokens:
-        special = self._special_tokens().expand(len(pixels), -1, -1)  # (B, 1+K, D)
+        causal = self.config.task_attention == "causal"
+        # A causal token does not know of later tasks' tokens, so these are not even computed.
+        special = self._special_tokens(task + 1 if causal else None).expand(len(pixels), -1, -1)  # (B, 1+K, D)
         count = special.shape[1]
         z = torch.cat([special, self._patches(pixels, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
         grid = self.grid
@@ -142,14 +144,17 @@ class CtrlFormerEncoder(Encoder):
             last_stage = index == self.STAGES - 1
             for depth, block in enumerate(stage.children()):
                 last_block = last_stage and depth == self.config.blocks_per_stage - 1
-                z = block(z, count if last_block else None)
+                z = block(z, count if last_block else None, count if causal else None)
         z = self.norm(z)  # (B, 1+K, D): the last block kept the special tokens only
         features = self.head(z[:, 1:])  # (B, K, feature_dim)
         return Tokens(torch.tanh(features) if self.config.feature_tanh else features, z[:, 0])
 
-    def _special_tokens(self) -> Tensor:
-        tokens = torch.stack([self.contrastive_token, *self.policy_tokens])  # (1+K, D)
-        return tokens + torch.stack(list(self.special_positions)) if self._all_positions else tokens
+    def _special_tokens(self, policies: int | None) -> Tensor:
+        """The contrastive token and the first `policies` policy tokens, or all: (1+K, D)."""
+        tokens = torch.stack([self.contrastive_token, *self.policy_tokens[:policies]])
+        if self._all_positions:
+            tokens = tokens + torch.stack(list(self.special_positions)[: len(tokens)])
+        return tokens
 
     def _patches(self, pixels: Tensor, task: int) -> Tensor:
         """uint8 (B, H, W, C) to (B, N, D)."""

@@ -1,4 +1,4 @@
-"""Two small pixel tasks in plain numpy, for tests, examples and machines without OpenGL.
+"""Three small pixel tasks in plain numpy, for tests, examples and machines without OpenGL.
 
 A white ball has to be steered onto a green one. Where the green ball lies is drawn anew in every episode
 and shown in the picture alone, so a policy that does not look cannot do well.
@@ -16,6 +16,7 @@ SPEED = 0.1  # largest move per frame, where the field reaches from -1 to 1
 MARGIN = 0.15  # of the picture, kept free around the field so that no ball leaves it
 BALL_RADIUS = 0.07  # of the picture
 REWARD_SCALE = 2.0  # reward falls from 1 to 1/e over half a unit of distance
+TOUCHING = 0.2  # distance below which the sparse task gives its reward
 
 GROUND = np.array([40, 50, 70], np.float64)
 TARGET_COLOUR = np.array([60, 220, 90], np.float64)
@@ -23,10 +24,11 @@ BALL_COLOUR = np.array([250, 250, 250], np.float64)
 
 
 class Toy:
-    """Steer the ball in `axes` directions: 1 is `toy/slide`, 2 is `toy/reach`."""
+    """Steer the ball in `axes` directions: 1 is `toy/slide`, 2 is `toy/reach`, or with a sparse reward
+    `toy/reach_sparse`."""
 
-    def __init__(self, axes: int) -> None:
-        self._axes = axes
+    def __init__(self, axes: int, sparse: bool = False) -> None:
+        self._axes, self._sparse = axes, sparse
         self.action_low = np.full(axes, -SPEED)
         self.action_high = np.full(axes, SPEED)
 
@@ -41,7 +43,8 @@ class Toy:
         self._ball[: self._axes] = np.clip(self._ball[: self._axes] + action, -1.0, 1.0)
         self._frames += 1
         distance = float(np.linalg.norm(self._ball - self._target))
-        return Frame(float(np.exp(-REWARD_SCALE * distance)), False, self._frames >= EPISODE_FRAMES)
+        reward = float(distance < TOUCHING) if self._sparse else float(np.exp(-REWARD_SCALE * distance))
+        return Frame(reward, False, self._frames >= EPISODE_FRAMES)
 
     def pixels(self, size: int) -> Pixels:
         image = np.broadcast_to(GROUND, (size, size, 3))

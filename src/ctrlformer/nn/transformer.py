@@ -16,7 +16,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor, queries: int) -> Tensor:
+    def forward(self, x: Tensor, queries: int, special: int | None = None) -> Tensor:
+        """(B, T, D) to (B, queries, D). All see all; or, told that the first `special` tokens are special, patches
+        see patches only and a special token sees patches, itself and the special tokens before it."""
         batch, tokens, dim = x.shape
         weight, bias = self.qkv.weight, self.qkv.bias
         # Only the first `queries` tokens ask; all answer.
@@ -24,9 +26,23 @@ class Attention(nn.Module):
         kv = F.linear(x, weight[dim:], bias[dim:])  # (B, T, 2D)
         q = q.view(batch, queries, self.heads, -1).transpose(1, 2)  # (B, heads, Q, d)
         k, v = kv.view(batch, tokens, 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # 2 x (B, heads, T, d)
-        mixed = F.scaled_dot_product_attention(q, k, v)  # (B, heads, Q, d)
+        if special is None:
+            mixed = F.scaled_dot_product_attention(q, k, v)  # (B, heads, Q, d)
+        else:
+            mixed = _causal_attention(q, k, v, special)
         out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, queries, dim))
         return out
+
+
+def _causal_attention(q: Tensor, k: Tensor, v: Tensor, special: int) -> Tensor:
+    """Attention of each kind of token by itself: what no token may see is never computed, patches among them."""
+    sees = torch.ones(special, k.shape[2], dtype=torch.bool, device=q.device).tril()
+    sees[:, special:] = True  # (S, T): itself, those before it, and every patch
+    mixed = F.scaled_dot_product_attention(q[:, :, :special], k, v, attn_mask=sees)
+    if q.shape[2] == special:  # the last block: nobody asks for patches
+        return mixed
+    patches = F.scaled_dot_product_attention(q[:, :, special:], k[:, :, special:], v[:, :, special:])
+    return torch.cat([mixed, patches], dim=2)  # (B, heads, Q, d)
 
 
 class Block(nn.Module):
@@ -39,10 +55,12 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, mlp_ratio * dim), nn.GELU(), nn.Linear(mlp_ratio * dim, dim))
 
-    def forward(self, z: Tensor, queries: int | None = None) -> Tensor:
-        """(B, T, D) to (B, queries, D): the pyramid's last block needs only the special tokens' rows."""
+    def forward(self, z: Tensor, queries: int | None = None, special: int | None = None) -> Tensor:
+        """(B, T, D) to (B, queries, D): the pyramid's last block needs only the special tokens' rows.
+
+        `special` is for `Attention`."""
         queries = z.shape[1] if queries is None else queries
-        z = z[:, :queries] + self.attention(self.norm1(z), queries)
+        z = z[:, :queries] + self.attention(self.norm1(z), queries, special)
         out: Tensor = z + self.mlp(self.norm2(z))
         return out
 

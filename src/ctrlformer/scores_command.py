@@ -1,0 +1,314 @@
+"""`ctrlformer scores`: what runs of one curriculum are worth over their seeds, and beside learning from scratch.
+
+On a terminal it prints tables; into a file or a pipe it prints them as Markdown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ctrlformer.bootstrap import Comparison, Interval, Measure, SeedScore, Statistic, compare
+from ctrlformer.errors import ConfigError, RunError
+from ctrlformer.files import JSON, to_json, write_atomic
+from ctrlformer.measures import (
+    SUITE_MAXIMUM,
+    RunScores,
+    area,
+    average_over_tasks,
+    common_curriculum,
+    common_range,
+    difference,
+    evaluation_at,
+    forgetting,
+    learning_curve,
+    markdown,
+    mean_forgetting,
+    normalised_gain,
+    percent_of_scratch,
+    read_run,
+    retest_cells,
+    retest_change,
+    retest_matrix,
+    score_at,
+)
+
+Cells: TypeAlias = list[list[str]]
+
+FIGURES = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
+COMPARISONS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the first table."""
+
+    measure: str
+    task: str | None
+    """None for a measure of all tasks."""
+    statistic: Statistic
+    frames: tuple[int, int] | None = None
+    """Of the earliest and the latest evaluation among the runs."""
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.statistic._asdict()}
+
+    def cells(self) -> list[str]:
+        found = self.statistic
+        frames = _frames(self.frames) if self.frames else ""
+        mean = f"{_short(found.mean)} ± {_short(found.std)}" if found.runs > 1 else _short(found.mean)
+        ranges = _range(found.mean_interval), _range(found.iqm_interval)
+        return [
+            self.measure,
+            self.task or "all",
+            frames,
+            str(found.runs),
+            mean,
+            ranges[0],
+            _short(found.iqm),
+            ranges[1],
+        ]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One line of the second table: transfer beside scratch."""
+
+    measure: str
+    task: str
+    comparison: Comparison
+    frames: tuple[int, int]
+    """Of the earliest and the latest evaluation, or from where to where curves are compared."""
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.comparison._asdict()}
+
+    def cells(self) -> list[str]:
+        found = self.comparison
+        runs = f"{found.transfer_runs} and {found.scratch_runs}{', paired' if found.paired else ''}"
+        mean = _short(found.mean), _range(found.mean_interval)
+        return [
+            self.measure,
+            self.task,
+            _frames(self.frames),
+            runs,
+            *mean,
+            _short(found.iqm),
+            _range(found.iqm_interval),
+        ]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything the command prints."""
+
+    runs: tuple[RunScores, ...]
+    incomplete: tuple[str, ...]
+    """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
+    figures: tuple[Figure, ...]
+    contrasts: tuple[Contrast, ...]
+
+    def to_json(self) -> dict[str, JSON]:
+        return {
+            "runs": [_run_json(run) for run in self.runs],
+            "incomplete": self.incomplete,
+            "figures": [figure.to_json() for figure in self.figures],
+            "comparisons": [contrast.to_json() for contrast in self.contrasts],
+        }
+
+    def tables(self) -> dict[str, Cells]:
+        """The tables that have something to say, by title."""
+        tables = {"Over runs": [FIGURES, *(figure.cells() for figure in self.figures)]}
+        if len(common_curriculum(self.runs).curriculum) > 1:
+            tables["Retests"] = retest_cells(self.runs)
+        if self.contrasts:
+            tables["Transfer beside scratch"] = [COMPARISONS, *(contrast.cells() for contrast in self.contrasts)]
+        return tables
+
+
+def main(
+    runs: list[Path], scratch: list[Path], frames: int | None, json_file: Path | None, maximum: float = SUITE_MAXIMUM
+) -> None:
+    """Print the scores of runs, and write them; `frames` is the budget that scores and curves are taken at."""
+    if not runs:
+        raise ConfigError("no runs to score: name at least one run folder")
+    if frames is not None and frames < 0:
+        raise ConfigError(f"--frames is {frames}: it must be at least 0")
+    if not 0 < maximum < math.inf:
+        raise ConfigError(f"--maximum is {maximum}: it must be a return above 0")
+    if json_file is not None and not json_file.parent.is_dir():
+        raise ConfigError(f"--json {json_file}: there is no folder {json_file.parent}; make it first")
+    summary = summarise(_read(runs), _read(scratch), frames, maximum)
+    if json_file is not None:
+        write_atomic(json_file, to_json(summary.to_json()))
+    _print(summary)
+
+
+def summarise(
+    runs: Sequence[RunScores],
+    scratch: Sequence[RunScores] = (),
+    frames: int | None = None,
+    maximum: float = SUITE_MAXIMUM,
+) -> Summary:
+    """Every measure of runs of one curriculum, and of its tasks beside those learnt from scratch."""
+    longest = common_curriculum(runs)
+    whole = [run for run in runs if run.finished and run.curriculum == longest.curriculum]
+    figures = [_score(runs, task, frames) for task in longest.stages]
+    if not any(figures):
+        raise RunError(f"no run has an evaluation within {frames} frames: ask for more --frames")
+    if len(longest.curriculum) > 1:
+        figures += [figure for task in longest.stages for figure in _retests(whole, task)]
+        figures.append(_figure("mean forgetting", None, [mean_forgetting(run) for run in whole]))
+    if len(longest.stages) > 1:
+        figures.append(_figure("average over tasks", None, [average_over_tasks(run) for run in whole]))
+    contrasts = _contrasts(runs, scratch, frames, maximum) if scratch else ()
+    incomplete = tuple(run.name for run in runs if run not in whole)
+    return Summary(tuple(runs), incomplete, tuple(figure for figure in figures if figure), tuple(contrasts))
+
+
+def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> Figure | None:
+    rows = [row for run in runs if (row := evaluation_at(run, task, budget))]
+    counts = [row.frames for row in rows]
+    return _figure("score", task, [row.score for row in rows], (min(counts), max(counts)) if counts else None)
+
+
+def _retests(runs: Sequence[RunScores], task: str) -> list[Figure | None]:
+    changes = [change for run in runs if (change := retest_change(run, task))]
+    return [
+        _figure("last retest", task, [change.after for change in changes]),
+        _figure("retest - final", task, [change.difference for change in changes]),
+        _figure("retest / final", task, [change.ratio for change in changes]),
+        _figure("forgetting", task, [forgetting(run, task) for run in runs]),
+    ]
+
+
+def _figure(
+    measure: str, task: str | None, values: Sequence[float | None], frames: tuple[int, int] | None = None
+) -> Figure | None:
+    """None if no run has measured it."""
+    known = [value for value in values if value is not None]
+    return Figure(measure, task, Statistic.of(known), frames) if known else None
+
+
+def _contrasts(
+    runs: Sequence[RunScores], scratch: Sequence[RunScores], frames: int | None, maximum: float
+) -> list[Contrast]:
+    """Every task that runs learn after or beside others, and that scratch runs learn first and alone."""
+    found: list[Contrast] = []
+    for task in common_curriculum(runs).stages:
+        ours = [run for run in runs if task in run.stages and not _from_scratch(run, task)]
+        theirs = [run for run in scratch if _from_scratch(run, task)]
+        if ours and theirs:
+            found += _of_scores(ours, theirs, task, frames)
+            found += _of_curves(ours, theirs, task, frames, maximum)
+    if not found:
+        raise RunError("the --scratch runs learn from scratch no task that the runs learn after or beside others")
+    return found
+
+
+def _of_scores(ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None) -> list[Contrast]:
+    """Both sides are scored at the same budget: where the shortest run ends, if that is before `frames`."""
+    ends = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task))]
+    budget = min(ends) if frames is None else min(frames, *ends)
+    counts = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task, budget))]
+
+    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
+        return _seed_scores(runs, lambda run: score_at(run, task, budget))
+
+    transfer, scratch = side(ours), side(theirs)
+    if not transfer or not scratch:
+        return []
+    measures: dict[str, Measure] = {"transfer - scratch": difference, "benefit, % of scratch": percent_of_scratch}
+    span = min(counts), max(counts)
+    return [Contrast(name, task, compare(transfer, scratch, measure), span) for name, measure in measures.items()]
+
+
+def _of_curves(
+    ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None, maximum: float
+) -> list[Contrast]:
+    """Areas of all curves are taken over the same frames: those that every one of them spans."""
+    shared = common_range([learning_curve(run, task, frames) for run in (*ours, *theirs)])
+    if shared is None:
+        return []
+    low, high = shared
+
+    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
+        return _seed_scores(runs, lambda run: area(learning_curve(run, task, frames), low, high, maximum))
+
+    gain = compare(side(ours), side(theirs), normalised_gain)
+    return [Contrast("forward transfer", task, gain, (int(low), int(high)))]
+
+
+def _seed_scores(runs: Sequence[RunScores], score: Callable[[RunScores], float | None]) -> list[SeedScore]:
+    scores = [(run.seed, score(run)) for run in runs]
+    return [SeedScore(seed, value) for seed, value in scores if value is not None]
+
+
+def _from_scratch(run: RunScores, task: str) -> bool:
+    """Whether it is the only task of the run's first stage."""
+    return run.stages.get(task) == 0 and run.curriculum[0] == {task}
+
+
+def _read(folders: Sequence[Path]) -> list[RunScores]:
+    """A run named twice would count as two seeds that agree, so it is refused."""
+    seen: set[Path] = set()
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise ConfigError(f"run {folder} is named twice")
+        seen.add(folder.resolve())
+    return [read_run(folder) for folder in folders]
+
+
+def _print(summary: Summary) -> None:
+    console = Console(highlight=False)
+    for title, cells in summary.tables().items():
+        if console.is_terminal:
+            console.print(as_table(title, cells))
+        else:
+            console.print(f"## {title}\n\n{markdown(cells)}\n", markup=False, soft_wrap=True)
+    for name in summary.incomplete:
+        note = f"{name} has not come to the end: it is left out of retests, forgetting and the average over tasks"
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def as_table(title: str, cells: Cells) -> Table:
+    headings, *lines = cells
+    table = Table(*headings, title=title)
+    for line in lines:
+        table.add_row(*map(Text, line))  # Text: a bracket in a task's name is no markup
+    return table
+
+
+def _run_json(run: RunScores) -> dict[str, JSON]:
+    matrix = [[None if math.isnan(score) else score for score in line] for line in retest_matrix(run).tolist()]
+    return {"run": run.name, "seed": run.seed, "tasks": run.stages, "retests": matrix}
+
+
+def _short(value: float | None) -> str:
+    """At least four digits, and no more decimals than they need.
+
+    >>> _short(846.3), _short(1000.0), _short(-0.1234567), _short(None)
+    ('846.3', '1000', '-0.1235', 'undefined')
+    """
+    if value is None:
+        return "undefined"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _frames(span: tuple[int, int]) -> str:
+    """
+    >>> _frames((50_000, 100_000)), _frames((500, 500))
+    ('50,000 to 100,000', '500')
+    """
+    return " to ".join(f"{count:,}" for count in sorted(set(span)))
+
+
+def _range(interval: Interval | None) -> str:
+    return f"{_short(interval.low)} to {_short(interval.high)}" if interval else ""
