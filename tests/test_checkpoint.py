@@ -345,7 +345,7 @@ def test_part_names_are_checked(tmp_path: Path, name: str) -> None:
 def test_the_manifest_lists_every_file_with_its_sum(tmp_path: Path) -> None:
     path = save_step(tmp_path, 12)
     manifest = json.loads((path / "manifest.json").read_text())
-    assert (manifest["format"], manifest["step"]) == (1, 12)
+    assert (manifest["format"], manifest["step"]) == (checkpoint.FORMAT, 12)
     assert set(manifest["files"]) == {p.name for p in path.iterdir()} - {"manifest.json"}
     for name, entry in manifest["files"].items():
         data = (path / name).read_bytes()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ctrlformer.checkpoint import load, save
+from ctrlformer.checkpoint import FORMAT, load, save
 from ctrlformer.errors import CheckpointError
 from ctrlformer.files import to_json
 
@@ -26,7 +26,7 @@ def forge(folder: Path, contents: dict[str, bytes], **changes: Any) -> None:
         target = path / name
         if target.parent == path:
             target.write_bytes(data)
-    (path / "manifest.json").write_bytes(to_json({"format": 1, "step": 1, "files": entries, **changes}))
+    (path / "manifest.json").write_bytes(to_json({"format": FORMAT, "step": 1, "files": entries, **changes}))
 
 
 def tensor_file(header: bytes, data: bytes = b"", length: int | None = None) -> bytes:
@@ -107,8 +107,11 @@ def test_hostile_manifests_are_refused(tmp_path: Path, changes: dict[str, Any]) 
 
 
 def test_another_format_names_itself(tmp_path: Path) -> None:
-    forge(tmp_path, {}, format=2, new_field=[1])
-    with pytest.warns(UserWarning, match="has format 2: use the version that wrote it"), pytest.raises(CheckpointError):
+    forge(tmp_path, {}, format=FORMAT + 1, new_field=[1])
+    with (
+        pytest.warns(UserWarning, match=f"has format {FORMAT + 1}: use the version that wrote it"),
+        pytest.raises(CheckpointError),
+    ):
         load(tmp_path)
 
 

@@ -35,7 +35,7 @@ from ctrlformer.files import (
     write_durable,
 )
 
-FORMAT = 1
+FORMAT = 2
 LAST = "last"  # a small file that names the newest checkpoint, for people and scripts
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1 << 20

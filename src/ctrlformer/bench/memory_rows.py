@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ctrlformer.bench.experience import add_episode, episodes
@@ -20,6 +21,7 @@ from ctrlformer.presets import preset
 from ctrlformer.progress import Progress
 from ctrlformer.replay import Replay
 from ctrlformer.runs import RunFolder
+from ctrlformer.stages import StageOpener
 from ctrlformer.stopping import StopRequest
 from ctrlformer.training import Trainer
 
@@ -41,21 +43,28 @@ def training_memory(_: Effort) -> Comparison:
     return Comparison(Sample.of([float(child.stdout)]), Sample.of([LIMIT]), "GB", note)
 
 
-class FullReplayTrainer(Trainer):
-    """A trainer whose replay is full of made-up steps from the start, and not written to disk."""
+class FullReplays(StageOpener):
+    """Stages whose replays are full of made-up steps from the start, and not written to disk."""
 
-    def _open_replay(self, task: str, action_dim: int, saved: dict[str, JSON] | None) -> Replay:
-        replay = Replay(None, self.config.training.replay_capacity, action_dim)
+    def replay(self, task: str, action_dim: int, saved: Mapping[str, JSON] | None) -> Replay:
+        capacity = preset("compact").training.replay_capacity
+        replay = Replay(None, capacity, action_dim)
         episode = episodes(1000)[0]
-        while len(replay) < self.config.training.replay_capacity - len(episode.action):
+        while len(replay) < capacity - len(episode.action):
             add_episode(replay, episode)
         return replay
+
+
+class FullReplayTrainer(Trainer):
+    def __init__(self, run: RunFolder, progress: Progress, stop: StopRequest) -> None:
+        super().__init__(run, progress, stop)
+        self._opener = FullReplays(run, self.agent, progress.say)
 
 
 def short_config() -> Config:
     config = preset("compact")
     frames = (SEED_STEPS + LEARNT_STEPS) * action_repeat(TASK)
-    settings = dataclasses.replace(config.training, frames=frames, seed_steps=SEED_STEPS, eval_episodes=1)
+    settings = dataclasses.replace(config.training, frames=frames, seed_steps=SEED_STEPS, eval_episodes=1, final_episodes=1)
     return dataclasses.replace(config, tasks=(TASK,), training=settings)
 
 
