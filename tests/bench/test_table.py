@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 
 import pytest
+from rich.console import Console
 
-from ctrlformer.bench.table import AHEAD, Aim, Comparison, Row, Sample, alternate
+from ctrlformer.bench.table import AHEAD, Aim, Comparison, Row, Sample, alternate, as_table
 
 
 def test_both_are_run_in_turn_and_warm_ups_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +58,13 @@ def test_a_skipped_row_has_no_ratio_and_says_why() -> None:
     assert written["ratio"] is written["ours"] is None
     assert written["note"] == "skipped: because"
     assert "skipped: because" in str(row)
+
+
+def test_the_table_fits_a_terminal_of_80_columns() -> None:
+    slow = Comparison(Sample.of([0.00759123]), Sample.of([0.0183456]), "s", "")
+    many = Comparison(Sample.of([27640.0]), Sample.of([5651.0]), "frames/min", "", more_is_better=True)
+    rows = [Row("training_memory", Aim(1.5), slow), Row("training_parts", AHEAD, many), Row("none", AHEAD, None, "no")]
+    console = Console(width=80, record=True, quiet=False, file=io.StringIO())
+    console.print(as_table(rows))
+    lines = [line for line in console.export_text().splitlines() if line.strip()]
+    assert len(lines) == 2 + len(rows)  # headings and their line; nothing is wrapped

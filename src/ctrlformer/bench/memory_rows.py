@@ -64,7 +64,9 @@ class FullReplayTrainer(Trainer):
 def short_config() -> Config:
     config = preset("compact")
     frames = (SEED_STEPS + LEARNT_STEPS) * action_repeat(TASK)
-    settings = dataclasses.replace(config.training, frames=frames, seed_steps=SEED_STEPS, eval_episodes=1, final_episodes=1)
+    settings = dataclasses.replace(
+        config.training, frames=frames, seed_steps=SEED_STEPS, eval_episodes=1, final_episodes=1
+    )
     return dataclasses.replace(config, tasks=(TASK,), training=settings)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rich.table import Column, Table
+from rich import box
+from rich.table import Table
 
 from ctrlformer.files import JSON
 
@@ -129,17 +130,24 @@ class Row:
         }
 
     def cells(self) -> tuple[str, ...]:
+        """For a table of 80 columns: medians only, their spread is in the row's own line."""
         found = self.comparison
         if found is None:
             return self.name, "", "", "", "", str(self.aim), "skipped"
-        figures = (str(found.ours), str(found.reference), found.unit, f"{found.ratio:.2f}x")
-        return self.name, *figures, str(self.aim), "met" if self.met else "MISSED"
+        ours, reference = (_short(sample.median) for sample in (found.ours, found.reference))
+        figures = (ours, reference, found.unit, f"{found.ratio:.2f}x")
+        return self.name, *figures, str(self.aim), self._verdict
 
     def __str__(self) -> str:
-        name, ours, reference, unit, ratio, aim, met = self.cells()
-        if self.comparison is None:
-            return f"{name}: {self.skipped}"
-        return f"{name}: ours {ours} {unit}, reference {reference} {unit}, {ratio}, aim {aim}: {met}"
+        found = self.comparison
+        if found is None:
+            return f"{self.name}: {self.skipped}"
+        figures = f"ours {found.ours} {found.unit}, reference {found.reference} {found.unit}, {found.ratio:.2f}x"
+        return f"{self.name}: {figures}, aim {self.aim}: {self._verdict}"
+
+    @property
+    def _verdict(self) -> str:
+        return "met" if self.met else "MISSED"
 
 
 def alternate(
@@ -156,8 +164,17 @@ def alternate(
     return Sample.of(seconds[0]), Sample.of(seconds[1])
 
 
+def _short(value: float) -> str:
+    """Three digits, and no exponent for what has more.
+
+    >>> _short(0.00759), _short(2764.2)
+    ('0.00759', '2764')
+    """
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
 def as_table(rows: Sequence[Row]) -> Table:
-    table = Table(Column("row", no_wrap=True), "ours", "reference", "unit", "ratio", "aim", "")
+    table = Table("row", "ours", "reference", "unit", "ratio", "aim", "", box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*row.cells())
     return table

@@ -54,7 +54,7 @@ def beside_parts(effort: Effort) -> Comparison:
     figures = _measured(effort)
     reference = figures.parts.each(lambda seconds: 60 * action_repeat(TASK) / seconds)
     note = f"{TASK}; the reference is environment step, policy, sample and update timed alone, and added up"
-    return Comparison(figures.frames_per_minute, reference, "frames a minute", note, more_is_better=True)
+    return Comparison(figures.frames_per_minute, reference, "frames/min", note, more_is_better=True)
 
 
 def beside_sb3(effort: Effort) -> Comparison:
@@ -67,7 +67,7 @@ def beside_sb3(effort: Effort) -> Comparison:
         f"{TASK} in our environment; SAC with CnnPolicy, its NatureCNN, batch {config.agent.batch_size}, one update a"
         f" step, {steps} steps"
     )
-    return Comparison(figures.frames_per_minute, reference, "frames a minute", note, more_is_better=True)
+    return Comparison(figures.frames_per_minute, reference, "frames/min", note, more_is_better=True)
 
 
 @functools.cache
