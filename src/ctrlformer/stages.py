@@ -173,7 +173,8 @@ class StageOpener:
         rehearser: Rehearser | None,
     ) -> Lane:
         seed, agent, task = self._config.seed, self._agent, env.task
-        replay = replay or self.replay(task, env.action_dim, None)
+        if replay is None:  # a restored one may be empty, and then counts as false
+            replay = self.replay(task, env.action_dim, None)
         collector = Collector(agent, env, task, replay, seed, stage, index)
         rng = np.random.default_rng((seed, stage, index))
         draws = Draws(replay, rng, self._config.agent, agent.views, rehearser)

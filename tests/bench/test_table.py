@@ -63,7 +63,11 @@ def test_a_skipped_row_has_no_ratio_and_says_why() -> None:
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
     slow = Comparison(Sample.of([0.00759123]), Sample.of([0.0183456]), "s", "")
     many = Comparison(Sample.of([27640.0]), Sample.of([5651.0]), "frames/min", "", more_is_better=True)
-    rows = [Row("training_memory", Aim(1.5), slow), Row("training_parts", AHEAD, many), Row("none", AHEAD, None, "no")]
+    rows = [
+        Row("training_memory", Aim(1.5), slow),
+        Row("training_parts", AHEAD, many),
+        Row("none", Aim(0.55), None, "no"),
+    ]
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())
     console.print(as_table(rows))
     lines = [line for line in console.export_text().splitlines() if line.strip()]

@@ -174,7 +174,9 @@ def _short(value: float) -> str:
 
 
 def as_table(rows: Sequence[Row]) -> Table:
-    table = Table("row", "ours", "reference", "unit", "ratio", "aim", "", box=box.SIMPLE_HEAD)
+    table = Table(
+        "row", "ours", "reference", "unit", "ratio", "aim", "", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
+    )
     for row in rows:
         table.add_row(*row.cells())
     return table
