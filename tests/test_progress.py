@@ -10,7 +10,15 @@ from rich.console import Console
 from ctrlformer import progress
 from ctrlformer.progress import OnConsole
 
-ROW = {"task": "toy/reach", "mean": 12.34, "std": 0.5, "returns": [12.0, 13.0], "frames": 2000, "minutes": 1.5}
+ROW = {
+    "kind": "learn",
+    "task": "toy/reach",
+    "mean": 12.34,
+    "std": 0.5,
+    "returns": [12.0, 13.0],
+    "frames": 2000,
+    "minutes": 1.5,
+}
 
 
 def plain() -> tuple[OnConsole, io.StringIO]:
@@ -43,6 +51,14 @@ def test_the_status_has_frames_speed_eta_return_and_evaluation(monkeypatch: pyte
     assert shown.status() == (
         "toy/reach  200/10,000 frames (2 %)  50.0 frames/s, ETA 0:03:16  return 7.0  evaluation 12.3"
     )
+
+
+def test_a_retest_is_called_one_and_is_not_the_score_of_the_task_being_learnt() -> None:
+    shown, text = plain()
+    shown.begin_stage("toy/slide", 0, 10_000)
+    shown.evaluated({**ROW, "kind": "retest"})
+    assert text.getvalue().startswith("retest of toy/reach: 12.3 ± 0.5")
+    assert "evaluation" not in shown.status()
 
 
 def test_on_a_terminal_the_line_is_redrawn() -> None:

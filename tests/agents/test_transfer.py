@@ -173,6 +173,14 @@ def test_copied_heads_act_like_the_old_ones_and_explore_anew() -> None:
     assert changed(new, agent.heads[1])
 
 
+def test_a_copied_policy_acts_like_the_old_one_before_it_has_learnt_anything() -> None:
+    """Which takes the old task's pixel statistics as well: the new task has no batch of its own yet."""
+    agent = two_tasks(TransferConfig(heads="copy"), with_attention("causal"))
+    for observation in frames(4, seed=7).numpy():
+        old, new = (agent.policy(task, explore=False)(observation) for task in ("old", "new"))
+        assert np.abs(old - new).max() < 0.05  # but for the old token, which the new one sees
+
+
 def test_heads_are_copied_from_the_newest_task_with_as_many_actions() -> None:
     agent = two_tasks()  # both have 2 actions
     agent.add_task("other", 3, TransferConfig(heads="copy"))

@@ -43,7 +43,7 @@ class Encoder(nn.Module):
     def add_task(self, copy_from: int | None = None) -> list[nn.Parameter]:
         """Make room for one more task and return the new parameters; no old one is replaced."""
         if self.statistics is not None:
-            self.statistics.add_task()
+            self.statistics.add_task(copy_from)
         return []
 
     def observe(self, pixels: Tensor, task: int) -> None:

@@ -90,6 +90,7 @@ def canonical_task(name: str) -> str:
     folded = _folded(name)
     if folded in known:
         return known[folded]
+    known |= {folded_task.rpartition("/")[2]: task for folded_task, task in known.items()}  # without its family
     near = difflib.get_close_matches(folded, known, n=1, cutoff=0.4)
     hint = f"did you mean {known[near[0]]!r}?" if near else "`ctrlformer tasks` lists them"
     raise TaskError(f"unknown task {name!r}: {hint}")

@@ -26,10 +26,15 @@ class PixelStatistics(nn.Module):
         self.variance: Tensor
         self.batches: Tensor
 
-    def add_task(self) -> None:
-        """A new task starts from half grey: the first batch replaces it."""
-        self.mean = torch.cat([self.mean, self.mean.new_full((1, *self.shape), 127.5)])
-        self.variance = torch.cat([self.variance, self.variance.new_full((1,), 127.5**2)])
+    def add_task(self, copy_from: int | None = None) -> None:
+        """A new task starts from half grey, or as another task sees: copied heads act before the first batch, which
+        replaces either."""
+        if copy_from is None:
+            mean, variance = self.mean.new_full((1, *self.shape), 127.5), self.variance.new_full((1,), 127.5**2)
+        else:
+            mean, variance = self.mean[copy_from, None], self.variance[copy_from, None]
+        self.mean = torch.cat([self.mean, mean])
+        self.variance = torch.cat([self.variance, variance])
         self.batches = torch.cat([self.batches, self.batches.new_zeros(1)])
 
     @torch.no_grad()
