@@ -133,14 +133,17 @@ def test_samples_are_what_a_list_of_stacks_would_give(
     batch = replay.sample(
         np.random.default_rng(2), 40, n_step=n_step, discount=0.9, shift=shift, views=views[0], next_views=views[1]
     )
-    assert batch.pixels.shape == (views[0], 40, SIZE, SIZE, 3 * frame_stack)
-    assert batch.next_pixels.shape == (views[1], 40, SIZE, SIZE, 3 * frame_stack)
+    assert batch.observation.shape == (views[0], 40, SIZE, SIZE, 3 * frame_stack)
+    assert batch.next_observation.shape == (views[1], 40, SIZE, SIZE, 3 * frame_stack)
     assert {int(a) for a in batch.action[:, 0]} <= held
     for b, number in enumerate(batch.action[:, 0].int().tolist()):
         reward, discount, next_stack = naive.expected(number, n_step, 0.9)
         assert batch.reward[b] == pytest.approx(reward, rel=1e-5, abs=1e-6)
         assert batch.discount[b] == pytest.approx(discount)
-        for shown, stack in ((batch.pixels[:, b], naive.steps[number].stack), (batch.next_pixels[:, b], next_stack)):
+        for shown, stack in (
+            (batch.observation[:, b], naive.steps[number].stack),
+            (batch.next_observation[:, b], next_stack),
+        ):
             for view in shown:
                 assert any(np.array_equal(view, candidate) for candidate in shifts_of(stack, shift))
 
@@ -236,7 +239,7 @@ def test_sampling_is_uniform_over_steps_and_shifts_and_views_differ() -> None:
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
     # One step, whose 9 shifts all differ: each must come a ninth of the time, independently in both views.
     chosen = batch.action[:, 0].numpy() == 30
-    views = batch.pixels.numpy()
+    views = batch.observation.numpy()
     kinds = [np.unique(view[chosen].reshape(chosen.sum(), -1), axis=0, return_inverse=True)[1] for view in views]
     joint = np.bincount(9 * kinds[0].ravel() + kinds[1].ravel(), minlength=81)
     expected = chosen.sum() / 81
@@ -296,7 +299,7 @@ def test_a_batch_stays_as_it_was_whatever_is_drawn_or_added_after_it() -> None:
     held = [draw(replay, seed) for seed in range(2, 8)]
     play(replay, [Episode(30, False)], np.random.default_rng(1))
     assert same(batch, before)
-    assert len({x.pixels.data_ptr() for x in [batch, *held]}) == 7
+    assert len({x.observation.data_ptr() for x in [batch, *held]}) == 7
 
 
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, 1e39])
