@@ -18,7 +18,6 @@ from ctrlformer.config import Config
 from ctrlformer.encoders.frames import ResNetReader
 from ctrlformer.envs import make_env
 from ctrlformer.errors import ConfigError
-from ctrlformer.presets import preset
 from ctrlformer.progress import Progress
 from ctrlformer.replay import Replay
 from ctrlformer.rollout import Collector, evaluate
@@ -33,7 +32,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_for(weights: Path, *tasks: str, **changes: Any) -> Config:
-    return small_config(*tasks, **{**resnet_settings(weights), **changes})
+    fewer = {"training__eval_every_frames": 50}  # evaluations are most of the frames
+    return small_config(*tasks, **{**resnet_settings(weights), **fewer, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +131,15 @@ def test_updates_leave_the_network_alone(weights: Path) -> None:
 # Stopping and going on
 
 
-@pytest.mark.parametrize("step", [5, 10, 17, 25, 31])
+@pytest.mark.parametrize("step", [5, 17, 25])
 def test_resume_is_exact(step: int, unbroken: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "run", unbroken.config, SignalAt(step=step))
     assert_same(outcome(launch.resume(tmp_path / "run", Progress())), outcome(unbroken))
 
 
-@pytest.mark.parametrize("changes", [{"training__threads": 2}, {"training__replay_on": "device"}])
-def test_resume_is_exact_with_other_settings(changes: dict[str, Any], weights: Path, tmp_path: Path) -> None:
+def test_resume_is_exact_with_several_threads_and_features_on_the_device(weights: Path, tmp_path: Path) -> None:
+    changes = {"training__threads": 2, "training__replay_on": "device"}
     config, threads = config_for(weights, **changes), torch.get_num_threads()
     try:
         whole = start(tmp_path / "whole", config)
@@ -229,10 +229,3 @@ def test_a_mistake_is_one_line_before_a_run_folder_exists(
     assert line.startswith("error: ")
     assert part in line
     assert [path.name for path in tmp_path.iterdir()] == ["narrow.safetensors"]
-
-
-def test_the_preset_is_the_papers_but_for_what_stored_features_forbid() -> None:
-    agent = preset("resnet50_sac").agent
-    assert (agent.batch_size, agent.learning_rate) == (512, 1e-4)
-    assert (agent.shift, agent.q_regularisation, agent.contrastive) == (0, False, False)
-    assert agent.target_encoder == "critic"
