@@ -70,7 +70,7 @@ class FeatureRing:
 
     def __init__(self, slots: int, features: int, device: torch.device, on_device: bool) -> None:
         self.frames = torch.empty((slots, features), device=device if on_device else "cpu")
-        self._device = device
+        self._device, self._on_device = device, on_device
 
     def write(self, slot: int, frame: NDArray[np.float32]) -> None:
         """Put a frame's features (2048,) in their place."""
@@ -79,7 +79,7 @@ class FeatureRing:
     def stacks(self, slots: NDArray[np.int64], _: NDArray[np.int64]) -> Tensor:
         """(N, stack, 2048): the features in `slots` (N, stack)."""
         stacks = self.frames[to_device(slots, self.frames.device)]
-        return stacks if stacks.device == self._device else to_device(stacks.numpy(), self._device)
+        return stacks if self._on_device else to_device(stacks.numpy(), self._device)
 
 
 FrameRing = HostRing | DeviceRing | FeatureRing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -60,7 +61,7 @@ def _read(config: EncoderConfig) -> tuple[_File, ResNet]:
         ) from None
     resnet = empty_resnet(config.resnet_width)
     resnet.load_state_dict(_fitting(file.path, tensors, resnet.state_dict()), assign=True)
-    return file, resnet.requires_grad_(False)
+    return file, resnet
 
 
 def _open(config: EncoderConfig) -> _File:
@@ -98,7 +99,7 @@ def _refuse_pickle(path: Path, checksum: str) -> NoReturn:
         )
     raise ConfigError(
         f"encoder.weights {path} is the public file, but a pickle, which is never opened here: convert it once by"
-        f" {CONVERT} {path} {path.with_suffix('.safetensors').name} (see {HOWTO})"
+        f" {CONVERT} {shlex.quote(str(path))} {shlex.quote(path.with_suffix('.safetensors').name)} (see {HOWTO})"
     )
 
 
