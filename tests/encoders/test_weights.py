@@ -92,6 +92,7 @@ def test_a_checksum_or_its_beginning_must_fit(tmp_path: Path) -> None:
 def test_without_a_file_the_howto_is_named() -> None:
     message = refusal(config_for(None))
     assert "--encoder.weights" in message
+    assert CONVERT in message
     assert weights.HOWTO in message
     assert HOWTO.exists()
 
@@ -116,7 +117,10 @@ def with_tensor(name: str, tensor: Tensor) -> Callable[[dict[str, Tensor]], obje
     [
         (without("layer3.5.conv2.weight"), "not a ResNet-50: layer3.5.conv2.weight is missing"),
         (without("bn1.running_mean"), "bn1.running_mean is missing"),
-        (with_tensor("layer3.6.conv1.weight", torch.zeros(1)), "layer3.6.conv1.weight is unknown"),  # ResNet-101 has it
+        (
+            with_tensor("layer3.6.conv1.weight", torch.zeros(1)),
+            "'layer3.6.conv1.weight' is unknown",
+        ),  # ResNet-101 has it
         (
             with_tensor("conv1.weight", torch.zeros(2, 3, 3, 3)),
             r"conv1.weight has shape (2, 3, 3, 3), not (2, 3, 7, 7)",

@@ -41,7 +41,8 @@ class Bottleneck(nn.Module):
 
 def resnet_features(width: int) -> int:
     """Features that a ResNet of this width makes of a picture: 2048 for ResNet-50."""
-    return Bottleneck.EXPANSION * width * 2 ** (len(ResNet.BLOCKS) - 1)
+    doublings = len(ResNet.BLOCKS) - 1
+    return Bottleneck.EXPANSION * (width << doublings)
 
 
 class ResNet(nn.Module):

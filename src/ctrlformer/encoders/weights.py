@@ -67,8 +67,8 @@ def _read(config: EncoderConfig) -> tuple[_File, ResNet]:
 def _open(config: EncoderConfig) -> _File:
     if config.weights is None:
         raise ConfigError(
-            "encoder.kind resnet50 needs ImageNet weights: give them by --encoder.weights FILE.safetensors;"
-            f" {HOWTO} tells how to get them"
+            "encoder.kind resnet50 needs ImageNet weights, --encoder.weights FILE.safetensors: check the public"
+            f" FILE.pth as {HOWTO} says, then convert it once by {CONVERT} FILE.pth FILE.safetensors"
         )
     path = Path(config.weights).expanduser()
     try:
@@ -109,7 +109,7 @@ def _fitting(path: Path, found: Mapping[str, Tensor], network: Mapping[str, Tens
     missing = sorted(needed - set(found))
     unknown = sorted(name for name in set(found) - set(network) if not name.startswith(CLASSIFIER))
     if missing or unknown:
-        difference = f"{missing[0]} is missing" if missing else f"{unknown[0]} is unknown"
+        difference = f"{missing[0]} is missing" if missing else f"{unknown[0][:80]!r} is unknown"
         raise ConfigError(f"encoder.weights {path} is not a ResNet-50: {difference} (see {HOWTO})")
     for name in sorted(needed):
         shape, expected = tuple(found[name].shape), tuple(network[name].shape)
