@@ -44,10 +44,7 @@ def flags() -> list[str]:
     """The same settings for the command line."""
     words = ["--preset", "tiny"]
     for name, value in SETTINGS.items():
-        if name == "training.tensorboard":
-            words.append("--training.no-tensorboard")
-        else:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+        words += [f"--{name.replace('_', '-')}", "off" if value is False else str(value)]
     return words
 
 

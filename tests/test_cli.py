@@ -66,6 +66,7 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) ->
         (["resume", "."], "not a run folder"),
         (["eval", "nowhere"], "nowhere"),
         (["presets", "--diff", "paper", "papre"], "did you mean 'paper'"),
+        (["probe", "resnet50_sac"], "resnet50_sac cannot be probed"),
         (["bench", "--rows", "update_papre"], "did you mean 'update_paper'"),
         (["bench", "--rows", "memory_drq", "--json", "nowhere/bench.json"], "no folder nowhere"),
     ],

@@ -62,8 +62,8 @@ def test_kept_observations_are_drawn_with_each_batch(tmp_path: Path) -> None:
     for mine, theirs in zip(drawn, again, strict=True):
         assert mine.rehearsal is not None
         assert theirs.rehearsal is not None
-        assert mine.rehearsal.outputs.features.flatten().tolist() == mine.rehearsal.pixels[:, 0, 0, 0].tolist()
-        assert torch.equal(mine.rehearsal.pixels, theirs.rehearsal.pixels)
+        assert mine.rehearsal.outputs.features.flatten().tolist() == mine.rehearsal.observations[:, 0, 0, 0].tolist()
+        assert torch.equal(mine.rehearsal.observations, theirs.rehearsal.observations)
 
 
 def test_the_random_state_repeats_what_is_drawn_but_not_taken() -> None:

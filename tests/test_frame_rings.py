@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlformer.frame_rings import DeviceRing, HostRing, _compiled, write_stacks
+from ctrlformer.frame_rings import DeviceRing, FeatureRing, HostRing, _compiled, write_stacks
 
 CPU = torch.device("cpu")
 SLOTS = 6
@@ -53,8 +53,28 @@ def test_both_rings_cut_what_edge_padding_shows(seed: int, size: int, stack: int
         assert torch.equal(stacks, expected), type(ring).__name__
 
 
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_feature_ring_stacks_what_was_written_and_shifts_nothing(on_device: bool) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.random((SLOTS, 7), np.float32)
+    ring = FeatureRing(SLOTS, 7, CPU, on_device)
+    for slot, frame in enumerate(features):
+        ring.write(slot, frame)
+    slots = rng.integers(0, SLOTS, (20, 3))
+    stacks = ring.stacks(slots, rng.integers(-4, 5, (20, 2)))
+    assert stacks.dtype == torch.float32
+    assert np.array_equal(stacks, features[slots])
+    stacks.zero_()
+    assert np.array_equal(ring.frames, features)
+
+
 def test_a_device_ring_is_on_its_device() -> None:
-    assert DeviceRing(SLOTS, 4, torch.device("meta")).frames.device.type == "meta"
+    meta = torch.device("meta")
+    assert DeviceRing(SLOTS, 4, meta).frames.device.type == "meta"
+    assert FeatureRing(SLOTS, 4, meta, on_device=True).frames.device.type == "meta"
+    host = FeatureRing(SLOTS, 4, meta, on_device=False)
+    assert host.frames.device.type == "cpu"
+    assert host.stacks(np.zeros((2, 3), np.int64), np.zeros((2, 2), np.int64)).device.type == "meta"
 
 
 @pytest.mark.parametrize("offset", range(-9, 10))

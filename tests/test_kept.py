@@ -22,7 +22,7 @@ def test_reading_gives_back_what_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "kept" / "task.safetensors"
     written = some(file)
     read = kept.load(file, written.task, written.checksum)
-    assert torch.equal(read.pixels, written.pixels)
+    assert torch.equal(read.observations, written.observations)
     assert all(torch.equal(a, b) for a, b in zip(read.outputs, written.outputs, strict=True))
     assert some(file).checksum == written.checksum  # written again after a crash: the same
 
@@ -52,10 +52,10 @@ def test_draws_belong_together_and_reach_every_task(tmp_path: Path) -> None:
     for _ in range(20):
         drawn = rehearser.draw(rng)
         seen.add(drawn.task)
-        assert len(drawn.pixels) == 7
+        assert len(drawn.observations) == 7
         (source,) = (one for one in both if one.task == drawn.task)
-        for pixels, features in zip(drawn.pixels, drawn.outputs.features, strict=True):
-            (place,) = (n for n in range(5) if torch.equal(source.pixels[n], pixels))
+        for pixels, features in zip(drawn.observations, drawn.outputs.features, strict=True):
+            (place,) = (n for n in range(5) if torch.equal(source.observations[n], pixels))
             assert torch.equal(source.outputs.features[place], features)
     assert seen == {"a", "b"}
 

@@ -4,7 +4,7 @@ import pytest
 
 from ctrlformer.config import differences
 from ctrlformer.errors import ConfigError
-from ctrlformer.presets import OFFICIAL, PAPER, PRESETS, preset
+from ctrlformer.presets import DRQ, DRQ_CONTRASTIVE, OFFICIAL, PAPER, PRESETS, RESNET50_SAC, preset
 
 
 def test_official_is_the_decisions_table() -> None:
@@ -22,6 +22,25 @@ def test_official_is_the_decisions_table() -> None:
         "agent.weight_decay": (0.1, 0.01),
         "agent.decay_on": ("encoder_matrices", "all"),
     }
+
+
+def test_drq_contrastive_is_drq_with_byol_and_nothing_else() -> None:
+    assert differences(DRQ, DRQ_CONTRASTIVE) == {
+        "preset": ("drq", "drq_contrastive"),
+        "agent.contrastive": (False, True),
+    }
+
+
+def test_resnet50_sac_is_the_papers_but_for_what_stored_features_forbid() -> None:
+    assert differences(PAPER, RESNET50_SAC) == {
+        "preset": ("paper", "resnet50_sac"),
+        "encoder.kind": ("ctrlformer", "resnet50"),
+        "agent.target_encoder": ("byol", "critic"),
+        "agent.q_regularisation": (True, False),
+        "agent.contrastive": (True, False),
+        "agent.shift": (4, 0),
+    }
+    assert (RESNET50_SAC.agent.batch_size, RESNET50_SAC.agent.learning_rate) == (512, 1e-4)
 
 
 def test_every_preset_knows_its_name() -> None:

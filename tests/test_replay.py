@@ -17,6 +17,7 @@ from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError, RunE
 from ctrlformer.replay import Batch, Replay, ring_bytes
 
 SIZE = 5  # height and width of the frames here
+FEATURES = 6  # numbers of a frame, where features are stored in place of pictures
 
 
 class Step(NamedTuple):
@@ -71,11 +72,20 @@ class Episode(NamedTuple):
 episodes = st.lists(st.builds(Episode, st.integers(0, 9), st.booleans()), min_size=1, max_size=8)
 
 
-def play(replay: Replay, plan: list[Episode], rng: np.random.Generator, naive: Naive | None = None) -> int:
+def play(
+    replay: Replay,
+    plan: list[Episode],
+    rng: np.random.Generator,
+    naive: Naive | None = None,
+    features: int | None = None,
+) -> int:
     """Add the episodes; returns how many steps that were."""
     count = 0
     for length, terminated in plan:
-        frames = rng.integers(0, 256, (length + 1, SIZE, SIZE, 3), dtype=np.uint8)
+        if features is None:
+            frames = rng.integers(0, 256, (length + 1, SIZE, SIZE, 3), dtype=np.uint8)
+        else:
+            frames = rng.random((length + 1, features), np.float32)
         rewards = rng.normal(size=length).astype(np.float32)
         replay.begin(frames[0])
         if naive:
@@ -133,14 +143,17 @@ def test_samples_are_what_a_list_of_stacks_would_give(
     batch = replay.sample(
         np.random.default_rng(2), 40, n_step=n_step, discount=0.9, shift=shift, views=views[0], next_views=views[1]
     )
-    assert batch.pixels.shape == (views[0], 40, SIZE, SIZE, 3 * frame_stack)
-    assert batch.next_pixels.shape == (views[1], 40, SIZE, SIZE, 3 * frame_stack)
+    assert batch.observation.shape == (views[0], 40, SIZE, SIZE, 3 * frame_stack)
+    assert batch.next_observation.shape == (views[1], 40, SIZE, SIZE, 3 * frame_stack)
     assert {int(a) for a in batch.action[:, 0]} <= held
     for b, number in enumerate(batch.action[:, 0].int().tolist()):
         reward, discount, next_stack = naive.expected(number, n_step, 0.9)
         assert batch.reward[b] == pytest.approx(reward, rel=1e-5, abs=1e-6)
         assert batch.discount[b] == pytest.approx(discount)
-        for shown, stack in ((batch.pixels[:, b], naive.steps[number].stack), (batch.next_pixels[:, b], next_stack)):
+        for shown, stack in (
+            (batch.observation[:, b], naive.steps[number].stack),
+            (batch.next_observation[:, b], next_stack),
+        ):
             for view in shown:
                 assert any(np.array_equal(view, candidate) for candidate in shifts_of(stack, shift))
 
@@ -185,6 +198,82 @@ def test_restore_gives_the_content_at_the_flush_and_goes_on_alike(
         if len(memory):
             assert same(draw(restored), draw(memory))
             assert same(draw(final), draw(memory))
+
+
+# Features in place of pictures
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    plan=episodes,
+    capacity=st.integers(1, 30),
+    frame_stack=st.integers(1, 4),
+    n_step=st.integers(1, 3),
+    on_device=st.booleans(),
+)
+def test_stored_features_are_stacked_like_frames_and_not_shifted(
+    plan: list[Episode], capacity: int, frame_stack: int, n_step: int, on_device: bool
+) -> None:
+    replay = Replay(None, capacity, 1, SIZE, frame_stack, features=FEATURES, frames_on_device=on_device)
+    naive = Naive(capacity, frame_stack)
+    play(replay, plan, np.random.default_rng(1), naive, FEATURES)
+    if not naive.held():
+        return
+    batch = replay.sample(np.random.default_rng(2), 20, n_step=n_step, discount=0.9, shift=3, views=1, next_views=2)
+    assert batch.observation.shape == (1, 20, frame_stack, FEATURES)
+    assert batch.next_observation.shape == (2, 20, frame_stack, FEATURES)
+    for b, number in enumerate(batch.action[:, 0].int().tolist()):
+        _, _, next_stack = naive.expected(number, n_step, 0.9)
+        assert np.array_equal(batch.observation[0, b].flatten(), naive.steps[number].stack)
+        for view in batch.next_observation[:, b]:
+            assert np.array_equal(view.flatten(), next_stack)
+    shown = replay.observations(np.random.default_rng(3), 5)
+    stacks = [naive.steps[number].stack for number in naive.held()]
+    assert all(any(np.array_equal(stack.flatten(), one) for one in stacks) for stack in shown)
+
+
+@settings(max_examples=20, deadline=None)
+@given(before=episodes, after=episodes, capacity=st.integers(1, 40), on_device=st.booleans())
+def test_stored_features_come_back_bit_for_bit(
+    before: list[Episode], after: list[Episode], capacity: int, on_device: bool
+) -> None:
+    shape = (capacity, 1, SIZE, 3)
+    with tempfile.TemporaryDirectory() as name:
+        replay = Replay(Path(name), *shape, features=FEATURES)
+        play(replay, before, np.random.default_rng(1), features=FEATURES)
+        position = replay.flush()
+        expected = draw(replay) if len(replay) else None
+        play(replay, after, np.random.default_rng(2), features=FEATURES)
+        replay.flush()
+        restored = Replay.restore(Path(name), position, *shape, features=FEATURES, frames_on_device=on_device)
+        assert restored.flush() == position
+        assert same(draw(restored), expected) if expected else len(restored) == 0
+
+
+def test_features_take_their_own_memory_and_disk(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, 100, 6, features=2048)
+    held = [x for x in vars(replay).values() if isinstance(x, np.ndarray | torch.Tensor)]
+    assert ring_bytes(100, 6, features=2048) == sum(x.nbytes for x in held)
+    assert ring_bytes(100_000, 6, features=2048) < 1_000_000_000
+    replay.begin(np.zeros(2048, np.float32))
+    replay.flush()
+    (segment,) = tmp_path.glob("*.seg")
+    assert segment.stat().st_size == 1 + 4 + 6 * 4 + 2048 * 4 + 4  # flags, reward, action, features, checksum
+
+
+def test_pictures_and_features_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    picture, features = np.zeros((SIZE, SIZE, 3), np.uint8), np.zeros(FEATURES, np.float32)
+    replay = Replay(tmp_path, 10, 1, SIZE, features=FEATURES)
+    for wrong in (picture, features.astype(np.float64), features[1:]):
+        with pytest.raises(ValueError, match=r"expected float32 \(6,\)"):
+            replay.begin(wrong)
+    with pytest.raises(NonFiniteError, match=r"features of a frame.*encoder\.weights"):
+        replay.begin(np.full(FEATURES, np.nan, np.float32))
+    replay.begin(features)
+    position = replay.flush()
+    for other in (None, FEATURES + 1):
+        with pytest.raises(CheckpointError, match="made with features 6, not"):
+            Replay.restore(tmp_path, position, 10, 1, SIZE, features=other)
 
 
 def test_an_open_episode_goes_on_after_restore(tmp_path: Path) -> None:
@@ -236,7 +325,7 @@ def test_sampling_is_uniform_over_steps_and_shifts_and_views_differ() -> None:
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
     # One step, whose 9 shifts all differ: each must come a ninth of the time, independently in both views.
     chosen = batch.action[:, 0].numpy() == 30
-    views = batch.pixels.numpy()
+    views = batch.observation.numpy()
     kinds = [np.unique(view[chosen].reshape(chosen.sum(), -1), axis=0, return_inverse=True)[1] for view in views]
     joint = np.bincount(9 * kinds[0].ravel() + kinds[1].ravel(), minlength=81)
     expected = chosen.sum() / 81
@@ -296,7 +385,7 @@ def test_a_batch_stays_as_it_was_whatever_is_drawn_or_added_after_it() -> None:
     held = [draw(replay, seed) for seed in range(2, 8)]
     play(replay, [Episode(30, False)], np.random.default_rng(1))
     assert same(batch, before)
-    assert len({x.pixels.data_ptr() for x in [batch, *held]}) == 7
+    assert len({x.observation.data_ptr() for x in [batch, *held]}) == 7
 
 
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, 1e39])

@@ -30,6 +30,7 @@ from ctrlformer.config import (
     differences,
 )
 from ctrlformer.errors import ConfigError, CtrlFormerError
+from ctrlformer.switches import spelled_out, switches
 
 EXIT_WITHIN = 7.0  # seconds from a signal to the end of the update under way; saving comes after
 
@@ -64,11 +65,11 @@ class Train:
     """Of the networks' products; short for --training.precision."""
     wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff]
     """Also log to Weights & Biases; short for --training.wandb."""
-    env: EnvConfig
-    encoder: EncoderConfig
-    agent: AgentConfig
-    transfer: TransferConfig
-    training: TrainingConfig
+    env: Annotated[EnvConfig, tyro.conf.FlagConversionOff]
+    encoder: Annotated[EncoderConfig, tyro.conf.FlagConversionOff]
+    agent: Annotated[AgentConfig, tyro.conf.FlagConversionOff]
+    transfer: Annotated[TransferConfig, tyro.conf.FlagConversionOff]
+    training: Annotated[TrainingConfig, tyro.conf.FlagConversionOff]
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> Train:
@@ -341,7 +342,7 @@ def _terminate(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _parse(arguments: Sequence[str]) -> Command:
-    name, *rest = arguments
+    name, *rest = spelled_out(arguments)
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         raise ConfigError(
@@ -352,7 +353,8 @@ def _parse(arguments: Sequence[str]) -> Command:
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            command: Command = tyro.cli(kind, args=rest, prog=f"ctrlformer {name}", default=default)
+            program = f"ctrlformer {name}"
+            command: Command = tyro.cli(kind, args=rest, prog=program, default=default, registry=switches)
     except SystemExit as left:
         if left.code == 2:
             raise ConfigError(f"{_one_line(complaint.getvalue())} (see ctrlformer {name} --help)") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -42,8 +43,9 @@ class EnvConfig:
 class EncoderConfig:
     """From stacked frames to one policy token per task and one contrastive token."""
 
-    kind: Literal["ctrlformer", "cnn"] = "ctrlformer"
-    """ctrlformer: the paper's pyramid Vision Transformer; cnn: DrQ's four convolutions."""
+    kind: Literal["ctrlformer", "cnn", "resnet50"] = "ctrlformer"
+    """ctrlformer: the paper's pyramid Vision Transformer; cnn: DrQ's four convolutions; resnet50: one trained layer on
+    what a frozen ImageNet ResNet-50 makes of each frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
     patch_size: int = 6
@@ -77,12 +79,27 @@ class EncoderConfig:
     task_attention: Literal["joint", "causal"] = "joint"
     """What tokens see. joint: all see all (the paper); causal: patches see patches, a policy token sees patches and
     the tokens of earlier tasks, so that a new task cannot change what an old one computes."""
+    weights: str | None = None
+    """File of resnet50's weights, safetensors; docs/howto-resnet.md tells how to get it."""
+    weights_sha256: str | None = None
+    """The file's SHA-256, or its first 8 digits or more; none takes the file as it is. config.json of a run has it
+    whole, and the run goes on with no other file."""
+    resnet_size: int = 224
+    """Side in pixels to which frames are resized for resnet50; fewer are quicker."""
+    resnet_width: int = 64
+    """Channels of resnet50's first convolution; the others follow. 64 is ResNet-50, fewer are for tests."""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "patch_size", "stem_width", "dim", "heads", "blocks_per_stage", "mlp_ratio", "feature_dim")
+        _at_least(1, self, "resnet_width")
+        _at_least(32, self, "resnet_size")
         if self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         _positive(self, "position_scale")
+        if self.weights is not None and self.kind != "resnet50":
+            raise ConfigError(f"encoder.weights is for encoder.kind resnet50, not {self.kind}: leave it out")
+        if self.weights_sha256 is not None and not re.fullmatch("[0-9a-f]{8,64}", self.weights_sha256):
+            raise ConfigError(f"encoder.weights_sha256 {self.weights_sha256!r}: give 8 to 64 digits 0-9 and a-f")
 
 
 @dataclass(frozen=True)
@@ -273,6 +290,12 @@ class Config:
             raise ConfigError("together needs two tasks or more")
         if any(len(stage.tasks) != 1 for stage in self.added):
             raise ConfigError("an added stage learns one task")
+        shifts = self.agent.shift or self.agent.q_regularisation or self.agent.contrastive
+        if self.encoder.kind == "resnet50" and (shifts or self.encoder.normalise_pixels):
+            raise ConfigError(
+                "encoder.kind resnet50 learns from stored features, which cannot be shifted: it needs agent.shift 0 and"
+                " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
+            )
 
     @property
     def stages(self) -> tuple[StageConfig, ...]:

@@ -1,7 +1,7 @@
 """Where a replay's frames live, and how randomly shifted stacks are cut out of them.
 
 A ring is in the machine's memory (`HostRing`) or on the device that learns (`DeviceRing`); both cut the same stacks,
-bit for bit.
+bit for bit. A `FeatureRing`, in either memory, holds what was read from frames once and for all.
 """
 
 from __future__ import annotations
@@ -65,7 +65,24 @@ class DeviceRing:
         return self.frames[slot[:, None, None], row[:, :, None, None], column[:, None, :, None]].flatten(-2)
 
 
-FrameRing = HostRing | DeviceRing
+class FeatureRing:
+    """Features in place of frames. Nothing can be shifted any more, so offsets are not looked at."""
+
+    def __init__(self, slots: int, features: int, device: torch.device, on_device: bool) -> None:
+        self.frames = torch.empty((slots, features), device=device if on_device else "cpu")
+        self._device, self._on_device = device, on_device
+
+    def write(self, slot: int, frame: NDArray[np.float32]) -> None:
+        """Put a frame's features (2048,) in their place."""
+        self.frames[slot] = torch.tensor(frame)
+
+    def stacks(self, slots: NDArray[np.int64], _: NDArray[np.int64]) -> Tensor:
+        """(N, stack, 2048): the features in `slots` (N, stack)."""
+        stacks = self.frames[to_device(slots, self.frames.device)]
+        return stacks if self._on_device else to_device(stacks.numpy(), self._device)
+
+
+FrameRing = HostRing | DeviceRing | FeatureRing
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -33,7 +33,7 @@ class Rehearsal(NamedTuple):
     """Kept observations for one update."""
 
     task: str
-    pixels: Tensor  # (R, H, W, C) uint8
+    observations: Tensor  # (R, H, W, C) uint8, or (R, 3, features)
     outputs: Outputs
     spread: Tensor  # () what the task's features vary by over its observations
 
@@ -43,7 +43,7 @@ class Kept:
     """One task's kept observations, and the outputs its policy had at its stage's end."""
 
     task: str
-    pixels: Tensor  # (N, H, W, C) uint8
+    observations: Tensor  # (N, H, W, C) uint8, or (N, 3, features)
     outputs: Outputs
     checksum: str
 
@@ -54,21 +54,21 @@ class Kept:
 
     def shown(self) -> Rehearsal:
         """The first few observations, always the same."""
-        return self._pick(torch.arange(min(SHOWN, len(self.pixels))))
+        return self._pick(torch.arange(min(SHOWN, len(self.observations))))
 
     def draw(self, rng: np.random.Generator, count: int) -> Rehearsal:
         """Observations drawn uniformly."""
-        return self._pick(torch.from_numpy(rng.integers(0, len(self.pixels), size=count)))
+        return self._pick(torch.from_numpy(rng.integers(0, len(self.observations), size=count)))
 
     def _pick(self, places: Tensor) -> Rehearsal:
         outputs = Outputs(*(part[places] for part in self.outputs))
-        return Rehearsal(self.task, self.pixels[places], outputs, self.spread)
+        return Rehearsal(self.task, self.observations[places], outputs, self.spread)
 
 
-def keep(file: Path, task: str, pixels: Tensor, outputs: Outputs) -> Kept:
+def keep(file: Path, task: str, observations: Tensor, outputs: Outputs) -> Kept:
     """Write observations of a task that has just been learnt."""
     on_host = Outputs(*(part.cpu() for part in outputs))
-    data = pack({"pixels": pixels.cpu(), **on_host._asdict()})
+    data = pack({"observations": observations.cpu(), **on_host._asdict()})
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, data)
@@ -76,7 +76,7 @@ def keep(file: Path, task: str, pixels: Tensor, outputs: Outputs) -> Kept:
         raise RunError(
             f"cannot write {file}: {reason(error)}; the checkpoints are intact, mend this and resume"
         ) from error
-    return Kept(task, pixels.cpu(), on_host, hashlib.sha256(data).hexdigest())
+    return Kept(task, observations.cpu(), on_host, hashlib.sha256(data).hexdigest())
 
 
 def load(file: Path, task: str, checksum: str) -> Kept:
@@ -88,7 +88,7 @@ def load(file: Path, task: str, checksum: str) -> Kept:
     if hashlib.sha256(data).hexdigest() != checksum:
         raise CheckpointError(f"kept observations {file} are damaged: they are not what was saved")
     parts = unpack(file, data)
-    return Kept(task, parts.pop("pixels"), Outputs(**parts), checksum)
+    return Kept(task, parts.pop("observations"), Outputs(**parts), checksum)
 
 
 class Rehearser:

@@ -12,6 +12,7 @@ import torch
 
 from ctrlformer import checkpoint
 from ctrlformer.config import Config, StageConfig, TransferConfig
+from ctrlformer.encoders.weights import with_checked_weights
 from ctrlformer.envs import canonical_task, pixel_fingerprint
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.errors import CheckpointError, ConfigError, RunError
@@ -31,7 +32,7 @@ def start(config: Config, folder: Path | None, progress: Progress, exit_within: 
         raise ConfigError("no task to learn: name at least one; `ctrlformer tasks` lists them")
     check_trackers(config)
     with StopRequest(exit_within) as stop:
-        config = _with_precision(config)
+        config = _with_weights(_with_precision(config))
         facts = _facts(config)
         run = RunFolder.create(folder or default_folder(config), config)
         with run.lock():
@@ -45,6 +46,7 @@ def resume(folder: Path, progress: Progress, exit_within: float | None = None) -
     """Go on exactly where the run in `folder` stopped; a finished one stays as it is."""
     run = RunFolder.open(folder)
     check_trackers(run.config)
+    _with_weights(run.config)  # a file that is gone, or is another, stops here
     with run.lock(), StopRequest(exit_within) as stop:
         _check_machine(run, progress)
         _go_on(run, progress, stop)
@@ -66,7 +68,7 @@ def add(
     """
     run = RunFolder.open(folder)
     check_trackers(run.config)
-    own = run.config
+    own = _with_weights(run.config)
     budget = own.training.frames if frames is None else frames
     stage = StageConfig((canonical_task(task),), budget, transfer or own.transfer)
     config = dataclasses.replace(own, added=(*own.added, stage))
@@ -145,6 +147,11 @@ def _with_precision(config: Config) -> Config:
     """The config with its precision decided: a resume must not decide again."""
     precision = choose_precision(config.training.precision, choose_device(config.training.device))
     return dataclasses.replace(config, training=dataclasses.replace(config.training, precision=precision))
+
+
+def _with_weights(config: Config) -> Config:
+    """The config with the checksum of its weights file, if it needs one: a resume takes no other."""
+    return dataclasses.replace(config, encoder=with_checked_weights(config.encoder))
 
 
 def _prepare_process(config: Config) -> None:

@@ -45,6 +45,17 @@ DRQ = replace(
     agent=replace(PAPER.agent, contrastive=False, target_encoder="critic", weight_decay=0.0, learning_rate=1e-3),
 )
 
+# DrQ-C: DrQ with BYOL on the convolutional feature, and nothing else changed. BYOL's target is DrQ's own: an EMA copy.
+DRQ_CONTRASTIVE = replace(DRQ, preset="drq_contrastive", agent=replace(DRQ.agent, contrastive=True))
+
+# SAC on a frozen ImageNet ResNet-50. Features are stored in place of frames, so nothing can be shifted.
+RESNET50_SAC = replace(
+    PAPER,
+    preset="resnet50_sac",
+    encoder=EncoderConfig(kind="resnet50"),
+    agent=replace(PAPER.agent, contrastive=False, q_regularisation=False, shift=0, target_encoder="critic"),
+)
+
 # The smallest CtrlFormer that learns the cartpole tasks on two CPU cores; docs/results.md says how it was found.
 COMPACT = replace(
     PAPER,
@@ -92,7 +103,7 @@ TINY = replace(
     ),
 )
 
-PRESETS = {config.preset: config for config in (COMPACT, PAPER, OFFICIAL, DRQ, TINY)}
+PRESETS = {config.preset: config for config in (COMPACT, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, TINY)}
 
 
 def preset(name: str) -> Config:

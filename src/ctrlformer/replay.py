@@ -1,6 +1,7 @@
 """One task's experience: a ring of single frames, sampled as randomly shifted stacks.
 
-A frame is stored once, as uint8, although it is part of several stacked observations. Frames and steps are
+A frame is stored once, although it is part of several stacked observations: as a uint8 picture, or as the features
+that a frozen network makes of it, which are cut into stacks alike but cannot be shifted. Frames and steps are
 numbered from 0 for ever; number modulo ring size is the place in memory. On disk every frame is one record of
 an append-only log, so a checkpoint costs only an fsync, and its position says how much of the log belongs to it.
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError
 from ctrlformer.files import JSON
-from ctrlformer.frame_rings import CHANNELS, DeviceRing, FrameRing, HostRing, to_device
+from ctrlformer.frame_rings import CHANNELS, DeviceRing, FeatureRing, FrameRing, HostRing, to_device
 from ctrlformer.segments import SegmentLog
 
 FORMAT = 1
@@ -33,11 +34,11 @@ Record = Any  # one element of an array of `_record_type`, or such an array with
 class Batch(NamedTuple):
     """Steps of the past, as the learner wants them; its memory belongs to nobody else."""
 
-    pixels: Tensor  # (V, B, 84, 84, 9) uint8  V independent random shifts of s
+    observation: Tensor  # (V, B, 84, 84, 9) uint8  V independent random shifts of s; or (V, B, 3, features)
     action: Tensor  # (B, A) float32
     reward: Tensor  # (B,) float32  discounted sum over the steps
     discount: Tensor  # (B,) float32  discount ** steps really summed; 0 where the episode terminated
-    next_pixels: Tensor  # (W, B, 84, 84, 9) uint8  W shifts of the state after those steps
+    next_observation: Tensor  # the same for W shifts of the state after those steps
 
 
 class Replay:
@@ -51,11 +52,13 @@ class Replay:
     (`machine.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Any thread may
     call, but one at a time.
 
+    With `features` a frame is that many float32 numbers in place of a picture.
+
     >>> replay = Replay(None, capacity=10, action_dim=1, image_size=4)
     >>> replay.begin(np.zeros((4, 4, 3), np.uint8))
     >>> replay.add(np.array([0.5]), 1.0, False, np.ones((4, 4, 3), np.uint8))
     >>> batch = replay.sample(np.random.default_rng(0), 2, shift=1)
-    >>> batch.pixels.shape, batch.reward.tolist()
+    >>> batch.observation.shape, batch.reward.tolist()
     (torch.Size([2, 2, 4, 4, 9]), [1.0, 1.0])
     """
 
@@ -67,20 +70,22 @@ class Replay:
         image_size: int = 84,
         frame_stack: int = 3,
         *,
+        features: int | None = None,
         device: torch.device | str = "cpu",
         frames_on_device: bool = False,
     ) -> None:
         if min(capacity, action_dim, image_size, frame_stack) < 1:
             raise ConfigError("replay: capacity, action_dim, image_size and frame_stack must be at least 1")
-        self._shape = {
+        self._shape: dict[str, Any] = {
             "capacity": capacity,
             "action_dim": action_dim,
             "image_size": image_size,
             "frame_stack": frame_stack,
+            "features": features,
         }
         self._capacity, self._stack, self._device = capacity, frame_stack, torch.device(device)
         self._slots = _slots(capacity, frame_stack)
-        self._record = _record_type(action_dim, image_size)
+        self._record = _record_type(action_dim, image_size, features)
         self._ring = self._new_ring(frames_on_device)
         self._frame = self._ring.frames
         self._action = np.zeros((capacity, action_dim), np.float32)
@@ -97,8 +102,10 @@ class Replay:
             self._log.cut(0)
 
     def _new_ring(self, on_device: bool) -> FrameRing:
-        size = self._shape["image_size"]
+        size, features = self._shape["image_size"], self._shape["features"]
         try:
+            if features is not None:
+                return FeatureRing(self._slots, features, self._device, on_device)
             if on_device:
                 return DeviceRing(self._slots, size, self._device)
             return HostRing(self._slots, size, self._device)
@@ -116,13 +123,13 @@ class Replay:
         """Steps that can be sampled."""
         return self._steps - self._oldest
 
-    def begin(self, frame: NDArray[np.uint8]) -> None:
-        """An episode's first frame, (84, 84, 3)."""
+    def begin(self, frame: NDArray[Any]) -> None:
+        """An episode's first frame, (84, 84, 3) or (features,)."""
         self._check_frame(frame)
         self._append(FIRST, np.zeros_like(self._action[0]), 0.0, frame)
 
-    def add(self, action: NDArray[np.float32], reward: float, terminated: bool, frame: NDArray[np.uint8]) -> None:
-        """A step: the action taken, what it earned, and the newest frame (84, 84, 3) after it."""
+    def add(self, action: NDArray[np.float32], reward: float, terminated: bool, frame: NDArray[Any]) -> None:
+        """A step: the action taken, what it earned, and the newest frame after it."""
         if not self._open:
             raise RuntimeError("Replay.add before Replay.begin: every episode starts with its first frame")
         self._check_frame(frame)
@@ -133,11 +140,14 @@ class Replay:
             raise NonFiniteError(f"reward {reward} with action {action.tolist()}: not stored, check the environment")
         self._append(TERMINATED if terminated else 0, action, reward, frame)
 
-    def _check_frame(self, frame: NDArray[np.uint8]) -> None:
-        if frame.dtype != np.uint8 or frame.shape != self._frame.shape[1:]:
-            raise ValueError(f"frame is {frame.dtype} {frame.shape}, expected uint8 {self._frame.shape[1:]}")
+    def _check_frame(self, frame: NDArray[Any]) -> None:
+        stored = self._record["frame"]
+        if frame.dtype != stored.base or frame.shape != stored.shape:
+            raise ValueError(f"frame is {frame.dtype} {frame.shape}, expected {stored.base} {stored.shape}")
+        if frame.dtype != np.uint8 and not np.isfinite(frame).all():
+            raise NonFiniteError("the features of a frame are not finite: not stored, check encoder.weights")
 
-    def _append(self, flags: int, action: NDArray[np.float32], reward: float, frame: NDArray[np.uint8]) -> None:
+    def _append(self, flags: int, action: NDArray[np.float32], reward: float, frame: NDArray[Any]) -> None:
         record = np.empty((), self._record)
         record["flags"], record["action"], record["reward"], record["frame"] = flags, action, reward, frame
         if self._log is not None:
@@ -185,6 +195,7 @@ class Replay:
         next_views: int = 2,
     ) -> Batch:
         """Steps drawn uniformly, each observation shifted by up to `shift` pixels (edges repeated), anew per view.
+        Features are not shifted.
 
         The sum of `n_step` rewards stops early at the end of the episode, or at the newest step.
         """
@@ -195,17 +206,17 @@ class Replay:
         place = step % self._capacity
         reward, bootstrap, after = self._returns(step, n_step, discount)
         newest = np.stack([self._frame_of[place]] * views + [after] * next_views)  # (V + W, B)
-        pixels = self._stacks(newest, self._episode_of[place], offset)
+        observations = self._stacks(newest, self._episode_of[place], offset)
         return Batch(
-            pixels=pixels[:views],
+            observation=observations[:views],
             action=to_device(self._action[place], self._device),
             reward=to_device(reward, self._device),
             discount=to_device(bootstrap, self._device),
-            next_pixels=pixels[views:],
+            next_observation=observations[views:],
         )
 
     def observations(self, rng: np.random.Generator, count: int) -> Tensor:
-        """(N, 84, 84, 9): unshifted observations of different steps, `count` of them or all there are."""
+        """(N, 84, 84, 9), or (N, 3, features): unshifted observations of different steps, `count` or all there are."""
         step = self._oldest + rng.choice(len(self), size=min(count, len(self)), replace=False)  # (N,)
         place = step % self._capacity
         still = np.zeros((1, len(step), 2), np.int64)
@@ -231,7 +242,8 @@ class Replay:
         return total.astype(np.float32), bootstrap.astype(np.float32), self._frame_of[start] + count
 
     def _stacks(self, newest: NDArray[np.int64], episode: NDArray[np.int64], offset: NDArray[np.int64]) -> Tensor:
-        """(V, B, 84, 84, 9): the frames up to `newest`; before an episode's start its first frame is repeated."""
+        """(V, B, 84, 84, 9), or (V, B, 3, features): the frames up to `newest`; before an episode's start its first
+        frame is repeated."""
         back = np.arange(self._stack - 1, -1, -1)
         slot = np.maximum(newest[..., None] - back, episode[:, None]) % self._slots  # (V, B, stack)
         stacks = self._ring.stacks(slot.reshape(-1, self._stack), offset.reshape(-1, 2))
@@ -278,6 +290,7 @@ class Replay:
         image_size: int = 84,
         frame_stack: int = 3,
         *,
+        features: int | None = None,
         device: torch.device | str = "cpu",
         frames_on_device: bool = False,
     ) -> Replay:
@@ -286,7 +299,7 @@ class Replay:
         A damaged or missing file is a `CheckpointError` that names it, and then nothing is changed.
         """
         shape = (capacity, action_dim, image_size, frame_stack)
-        self = cls(None, *shape, device=device, frames_on_device=frames_on_device)
+        self = cls(None, *shape, features=features, device=device, frames_on_device=frames_on_device)
         at = _read_position(folder, position, self._shape)
         self._log = self._new_log(folder)
         self._frames, self._steps, self._oldest = at.first, at.steps_at_first, at.oldest
@@ -310,7 +323,7 @@ class _Position(NamedTuple):
     steps_at_first: int
 
 
-def _read_position(folder: Path, position: Mapping[str, JSON], shape: Mapping[str, int]) -> _Position:
+def _read_position(folder: Path, position: Mapping[str, JSON], shape: Mapping[str, Any]) -> _Position:
     if position.get("format") != FORMAT:
         raise CheckpointError(f"replay {folder} has format {position.get('format')!r}: this version reads {FORMAT}")
     for name, size in shape.items():
@@ -327,14 +340,17 @@ def _read_position(folder: Path, position: Mapping[str, JSON], shape: Mapping[st
     return at
 
 
-def ring_bytes(capacity: int, action_dim: int, image_size: int = 84, frame_stack: int = 3) -> int:
+def ring_bytes(
+    capacity: int, action_dim: int, image_size: int = 84, frame_stack: int = 3, features: int | None = None
+) -> int:
     """Memory that a full `Replay` takes.
 
     >>> ring_bytes(100_000, 6) <= 2_600_000_000
     True
     """
     per_step = 4 * action_dim + 4 + 1 + 8 + 8
-    return _slots(capacity, frame_stack) * image_size**2 * CHANNELS + capacity * per_step
+    frame = _record_type(action_dim, image_size, features)["frame"]
+    return _slots(capacity, frame_stack) * frame.itemsize + capacity * per_step
 
 
 def _slots(capacity: int, frame_stack: int) -> int:
@@ -342,12 +358,13 @@ def _slots(capacity: int, frame_stack: int) -> int:
     return capacity + capacity // 8 + frame_stack + 1
 
 
-def _record_type(action_dim: int, image_size: int) -> np.dtype[np.void]:
+def _record_type(action_dim: int, image_size: int, features: int | None) -> np.dtype[np.void]:
+    frame = ("u1", (image_size, image_size, CHANNELS)) if features is None else ("<f4", (features,))
     return np.dtype(
         [
             ("flags", "u1"),
             ("reward", "<f4"),
             ("action", "<f4", (action_dim,)),
-            ("frame", "u1", (image_size, image_size, CHANNELS)),
+            ("frame", *frame),
         ]
     )

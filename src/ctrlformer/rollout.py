@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,15 +56,25 @@ class Collector:
     """Plays the training episodes of one task, step by step, into the replay.
 
     An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume.
+    `read` makes of a frame what the replay stores of it.
     """
 
     def __init__(
-        self, agent: Acts, env: PixelEnv, task: str, replay: Replay, seed: int, stage: int, lane: int = 0
+        self,
+        agent: Acts,
+        env: PixelEnv,
+        task: str,
+        replay: Replay,
+        seed: int,
+        stage: int,
+        lane: int = 0,
+        *,
+        read: Callable[[Pixels], NDArray[Any]] = lambda frame: frame,
     ) -> None:
         self.episode = 0  # number of the open episode, or of the next one when none is open
         self.actions: list[Action] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
-        self._env, self._task, self._replay = env, task, replay
+        self._env, self._task, self._replay, self._read = env, task, replay, read
         self._seeds = (seed, TRAIN, stage, lane)
         self._pixels: Pixels | None = None
         self._policy: Policy = agent.policy(task, explore=True)
@@ -73,7 +83,7 @@ class Collector:
         """Start the next episode, unless one is open."""
         if self._pixels is None:
             self._pixels = self._reset()
-            self._replay.begin(self._newest(self._pixels))
+            self._replay.begin(self._newest_frame(self._pixels))
 
     def choose(self, random: np.random.Generator | None) -> Action:
         """The open episode's next action: random if given a generator, else the policy's."""
@@ -84,7 +94,7 @@ class Collector:
     def step(self, action: Action) -> tuple[int, float | None]:
         """Take the chosen action: the step's frames, and the return if the episode ended."""
         self._pixels, reward, terminated, truncated, frames = checked_step(self._env, action)
-        self._replay.add(action, reward, terminated, self._newest(self._pixels))
+        self._replay.add(action, reward, terminated, self._newest_frame(self._pixels))
         self.actions.append(action)
         self.episode_return += reward
         return frames, self._end() if terminated or truncated else None
@@ -118,9 +128,8 @@ class Collector:
     def _random_action(self, random: np.random.Generator) -> Action:
         return random.uniform(-1, 1, self._env.action_dim).astype(np.float32)
 
-    @staticmethod
-    def _newest(pixels: Pixels) -> Pixels:
-        return pixels[..., -3:]  # (84, 84, 3)
+    def _newest_frame(self, pixels: Pixels) -> NDArray[Any]:
+        return self._read(pixels[..., -3:])  # (84, 84, 3)
 
 
 def evaluate(

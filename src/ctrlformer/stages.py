@@ -145,14 +145,14 @@ class StageOpener:
 
     def replay(self, task: str, action_dim: int, saved: Mapping[str, JSON] | None) -> Replay:
         """A task's replay, empty or as it was at a checkpoint."""
-        settings, device = self._config.training, self._agent.device
+        settings, device, features = self._config.training, self._agent.device, self._agent.reader.features
         shape = (settings.replay_capacity, action_dim, self._config.env.image_size, self._config.env.frame_stack)
-        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape), device)
+        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape, features), device)
         on_device = settings.replay_on == "device" or fits
         folder = self._run.replay(task)
         if saved is None:
-            return Replay(folder, *shape, device=device, frames_on_device=on_device)
-        return Replay.restore(folder, saved, *shape, device=device, frames_on_device=on_device)
+            return Replay(folder, *shape, features=features, device=device, frames_on_device=on_device)
+        return Replay.restore(folder, saved, *shape, features=features, device=device, frames_on_device=on_device)
 
     @contextmanager
     def _played(self, player: ThreadPoolExecutor, task: str) -> Iterator[PixelEnv]:
@@ -175,7 +175,7 @@ class StageOpener:
         seed, agent, task = self._config.seed, self._agent, env.task
         if replay is None:  # a restored one may be empty, and then counts as false
             replay = self.replay(task, env.action_dim, None)
-        collector = Collector(agent, env, task, replay, seed, stage, index)
+        collector = Collector(agent, env, task, replay, seed, stage, index, read=agent.reader.read)
         rng = np.random.default_rng((seed, stage, index))
         draws = Draws(replay, rng, self._config.agent, agent.views, rehearser)
         return Lane(task, TaskPosition(), eval_env, replay, collector, draws, rng, agent.knows_how(task))

@@ -153,8 +153,8 @@ class Trainer:
     def _keep(self, stage: Stage, lane: Lane) -> Kept:
         """Observations of a task just learnt, with what its policy makes of them: later stages are held to these."""
         place = (self.config.seed, self.position.stage, stage.lanes.index(lane), KEEP)
-        pixels = lane.replay.observations(np.random.default_rng(place), stage.config.transfer.kept_observations)
-        return kept.keep(self.run.kept(lane.task), lane.task, pixels, self.agent.outputs(lane.task, pixels))
+        shown = lane.replay.observations(np.random.default_rng(place), stage.config.transfer.kept_observations)
+        return kept.keep(self.run.kept(lane.task), lane.task, shown, self.agent.outputs(lane.task, shown))
 
     # Evaluations and retests
 
@@ -262,7 +262,7 @@ class Trainer:
         drifts = {}
         for old in self._kept:
             shown = old.shown()
-            now = self.agent.outputs(old.task, shown.pixels).features.cpu()
+            now = self.agent.outputs(old.task, shown.observations).features.cpu()
             drifts[f"drift/{old.task}"] = float(losses.squared_drift(now, shown.outputs.features, shown.spread).sqrt())
         return drifts
 

@@ -131,7 +131,7 @@ def test_the_actor_gives_the_encoder_no_gradient_and_leaves_the_critics_alone() 
     heads = agent._heads("task0")
     agent.encoder.zero_grad()
     encoder, critic, actor = weights(agent.encoder), weights(heads.critic), weights(heads.actor)
-    features = agent.encoder(batch_for(agent).pixels[0], 0).policy[:, 0]
+    features = agent.encoder(batch_for(agent).observation[0], 0).policy[:, 0]
     agent._update_actor(heads, features.detach())
     assert all(p.grad is None for p in agent.encoder.parameters())
     assert not changed(encoder, agent.encoder)
@@ -151,7 +151,7 @@ def test_both_views_reach_the_critics_loss() -> None:
         agent = agent_with(q_regularisation=True, contrastive=False)
         batch = batch_for(agent)
         if view is not None:
-            batch.pixels[view] = 255 - batch.pixels[view]
+            batch.observation[view] = 255 - batch.observation[view]
         # The statistics see view 0: leave them out of it.
         agent.encoder.observe = lambda *_: None  # type: ignore[method-assign]
         figures.append(agent.update("task0", batch)["critic_loss"])
@@ -164,7 +164,7 @@ def test_both_views_of_the_next_state_reach_the_target() -> None:
         agent = agent_with(q_regularisation=True)
         batch = batch_for(agent)
         if view is not None:
-            batch.next_pixels[view] = 255 - batch.next_pixels[view]
+            batch.next_observation[view] = 255 - batch.next_observation[view]
         figures.append(agent.update("task0", batch)["q_target"])
     assert len(set(figures)) == 3
 
@@ -173,7 +173,7 @@ def test_critic_update_equals_the_listing() -> None:
     """One whole critic loss against Listing 3, a pass per call."""
     agent = agent_with(q_regularisation=True, contrastive=True, target_encoder="byol")
     batch = batch_for(agent)
-    agent.encoder.observe(batch.pixels[0], 0)
+    agent.encoder.observe(batch.observation[0], 0)
     slow = copy.deepcopy(agent)
     slow.generator = torch.Generator()
     slow.generator.set_state(agent.generator.get_state())
@@ -186,17 +186,17 @@ def test_critic_update_equals_the_listing() -> None:
         noise = torch.randn(2 * B, 2, generator=slow.generator).view(2, B, 2)
         values = []
         for view in range(2):
-            after = batch.next_pixels[view]
+            after = batch.next_observation[view]
             chosen = heads.actor.sample(slow.encoder(after, 0).policy[:, 0], noise[view])
             q1, q2 = heads.target_critic(slow.target_encoder(after, 0).policy[:, 0], chosen.action)
             values.append(torch.min(q1, q2) - heads.log_temperature.exp() * chosen.log_prob)
         target = reward + discount * (values[0] + values[1]) / 2
         critic = torch.zeros(())
         for view in range(2):
-            q1, q2 = heads.critic(slow.encoder(batch.pixels[view], 0).policy[:, 0], action)
+            q1, q2 = heads.critic(slow.encoder(batch.observation[view], 0).policy[:, 0], action)
             critic += torch.nn.functional.mse_loss(q1, target) + torch.nn.functional.mse_loss(q2, target)
-        online = slow.encoder(batch.pixels[0], 0).contrastive
-        other = slow.target_encoder(batch.pixels[1], 0).contrastive
+        online = slow.encoder(batch.observation[0], 0).contrastive
+        other = slow.target_encoder(batch.observation[1], 0).contrastive
         contrastive = losses.byol_loss(
             slow.contrast.predict(slow.contrast.project(online)), slow.target_projector(other)
         )
@@ -237,7 +237,7 @@ def test_the_late_learning_rate_holds_from_its_share_of_a_stage() -> None:
 
 def test_seeds_decide_weights_and_noise() -> None:
     first, same = agent_with(), agent_with()
-    pixels = batch_for(first).pixels[0, 0].numpy()
+    pixels = batch_for(first).observation[0, 0].numpy()
     actions = [agent.policy("task0", explore=True)(pixels) for agent in (first, same)]
     assert np.array_equal(*actions)
     other = SacAgent(TINY, seed=4)

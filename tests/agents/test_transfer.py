@@ -213,7 +213,7 @@ def test_sixteen_tasks_with_different_actions_live_in_one_agent() -> None:
         assert np.array_equal(again.policy(task, explore=False)(pixels), action)
 
 
-@pytest.mark.parametrize("name", ["drq", "official", "paper"])
+@pytest.mark.parametrize("name", ["drq", "drq_contrastive", "official", "paper"])
 def test_every_preset_can_take_up_a_task(name: str) -> None:
     config = preset(name)
     small = replace(

@@ -33,7 +33,7 @@ def test_stacks_repeat_the_first_frame_and_stay_in_their_episode() -> None:
 def test_our_replay_shows_the_same_observations(known: dict[bytes, bytes]) -> None:
     batch = filled_replay(STEPS).sample(np.random.default_rng(0), 20, shift=0, views=1, next_views=1)
     now, after = (
-        torch.as_tensor(pixels)[0].permute(0, 3, 1, 2).numpy() for pixels in (batch.pixels, batch.next_pixels)
+        torch.as_tensor(pixels)[0].permute(0, 3, 1, 2).numpy() for pixels in (batch.observation, batch.next_observation)
     )
     for observation, following in zip(now, after, strict=True):
         assert known[observation.tobytes()] == following.tobytes()

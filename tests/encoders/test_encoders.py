@@ -32,7 +32,7 @@ def pixels(count: int = 2) -> torch.Tensor:
 def test_shapes(name: str, tasks: int) -> None:
     config = preset(name).encoder
     encoder = build(config, tasks)
-    tokens = encoder(pixels(), 0)
+    tokens = encoder(torch.rand(2, 3, 2048) if config.kind == "resnet50" else pixels(), 0)
     assert tokens.policy.shape == (2, tasks, config.feature_dim)
     assert tokens.contrastive.shape == (2, encoder.contrastive_dim)
 

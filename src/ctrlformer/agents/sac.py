@@ -20,7 +20,7 @@ from ctrlformer.agents import losses
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.task_heads import Contrast, TaskHeads
 from ctrlformer.config import Config, TransferConfig
-from ctrlformer.encoders import Encoder, Tokens, make_encoder
+from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
 from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.hardware import choose_precision
@@ -54,6 +54,7 @@ class SacAgent:
         self.tasks: list[str] = []
         self.updates = 0
         self._seed = seed
+        self.reader = make_frame_reader(config.encoder, self.device)
         # Noise has its own generator, so that nothing else that draws from torch changes a training.
         self.generator = torch.Generator(self.device).manual_seed(seed)
         with _reproducible(seed):
@@ -149,7 +150,7 @@ class SacAgent:
 
         @torch.no_grad()
         def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-            x = torch.from_numpy(pixels)[None].to(self.device)
+            x = self.reader.stack(pixels)[None].to(self.device)
             features = self.encoder(x, index).policy[:, index]  # (1, F)
             if explore:
                 action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
@@ -161,14 +162,15 @@ class SacAgent:
         return act
 
     @torch.no_grad()
-    def outputs(self, task: str, pixels: Tensor) -> Outputs:
-        """What the task's policy makes of observations (N, H, W, C) as they are now."""
-        parts = [self._outputs(task, part.to(self.device)) for part in torch.split(pixels, self.settings.batch_size)]
+    def outputs(self, task: str, observations: Tensor) -> Outputs:
+        """What the task's policy makes of observations of the replay, (N, H, W, C), as it is now."""
+        shares = torch.split(observations, self.settings.batch_size)
+        parts = [self._outputs(task, share.to(self.device)) for share in shares]
         return Outputs(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _outputs(self, task: str, pixels: Tensor) -> Outputs:
+    def _outputs(self, task: str, observations: Tensor) -> Outputs:
         index = self._index(task)
-        features = self._pass(pixels, index).policy[:, index]
+        features = self._pass(observations, index).policy[:, index]
         mean, log_std = self._heads(task).actor(features)
         return Outputs(features, torch.tanh(mean), log_std.exp())
 
@@ -182,12 +184,12 @@ class SacAgent:
         held to an old task's outputs in the same step."""
         heads = self._heads(task)
         self._set_learning_rate(progress)
-        pixels, action, reward, discount, next_pixels = (x.to(self.device, non_blocking=True) for x in batch)
+        shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
         if self.device.type == "cpu" and not bool(torch.isfinite(reward).all()):
             raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
 
-        self.encoder.observe(pixels[0], self._index(task))
-        features = self._encode(task, pixels, next_pixels)
+        self.encoder.observe(shown[0], self._index(task))
+        features = self._encode(task, shown, next_shown)
         metrics = self._update_critic(heads, features, action, reward, discount, rehearsal)
         if self.updates % self.settings.actor_every == 0:
             metrics |= self._update_actor(heads, features.now[0].detach())
@@ -200,14 +202,14 @@ class SacAgent:
         for optimiser in self._optimisers:
             optimiser.check()
 
-    def _encode(self, task: str, pixels: Tensor, next_pixels: Tensor) -> _Features:
-        """All encoder passes of an update. `pixels` is (V, B, H, W, C), `next_pixels` (W, B, H, W, C)."""
-        index, batch = self._index(task), pixels.shape[1]
-        learnt = pixels[:2] if self.settings.q_regularisation else pixels[:1]
+    def _encode(self, task: str, shown: Tensor, next_shown: Tensor) -> _Features:
+        """All encoder passes of an update. `shown` is (V, B, H, W, C), `next_shown` (W, B, H, W, C)."""
+        index, batch = self._index(task), shown.shape[1]
+        learnt = shown[:2] if self.settings.q_regularisation else shown[:1]
         tokens = self._pass(learnt.flatten(0, 1), index)
         now = _by_view(tokens.policy[:, index], batch)
         with torch.no_grad():
-            after = next_pixels.flatten(0, 1)
+            after = next_shown.flatten(0, 1)
             next_policy = self._pass(after, index).policy[:, index]
             # With a shared encoder the same pass serves the target Q heads.
             next_value = next_policy
@@ -215,7 +217,7 @@ class SacAgent:
                 next_value = self._target_pass(after, index).policy[:, index]
             contrastive_target = None
             if self._contrasts:
-                contrastive_target = self._target_pass(pixels[1], index).contrastive
+                contrastive_target = self._target_pass(shown[1], index).contrastive
         return _Features(
             now,
             _by_view(next_policy, batch),
@@ -275,7 +277,7 @@ class SacAgent:
     def _rehearsal_loss(self, rehearsal: Rehearsal) -> Tensor:
         """How far an old task's outputs on kept observations have moved. Its actor stays; only the encoder learns."""
         actor = self._heads(rehearsal.task).actor.requires_grad_(False)
-        now = self._outputs(rehearsal.task, rehearsal.pixels.to(self.device, non_blocking=True))
+        now = self._outputs(rehearsal.task, rehearsal.observations.to(self.device, non_blocking=True))
         actor.requires_grad_(True)
         features, action, deviation = (x.to(self.device, non_blocking=True) for x in rehearsal.outputs)
         moved = losses.squared_drift(now.features, features, rehearsal.spread)

@@ -42,11 +42,11 @@ class StackedBatch(NamedTuple):
             return [view.permute(0, 3, 1, 2).contiguous() for view in torch.as_tensor(views)]
 
         return cls(
-            channels_first(batch.pixels),
+            channels_first(batch.observation),
             torch.as_tensor(batch.action),
             torch.as_tensor(batch.reward),
             torch.as_tensor(batch.discount),
-            channels_first(batch.next_pixels),
+            channels_first(batch.next_observation),
         )
 
 

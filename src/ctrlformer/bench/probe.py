@@ -96,6 +96,9 @@ def main(names: Sequence[str], updates: int, learning_rate: float, seed: int, js
     if updates < 1:
         raise ConfigError(f"updates is {updates}: it must be at least 1")
     configs = {name: preset(name) for name in names}
+    for name, config in configs.items():
+        if config.encoder.kind == "resnet50":
+            raise ConfigError(f"preset {name} cannot be probed: all but one layer of its encoder is frozen")
     keep_freed_memory()
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), transient=True) as progress:
         bar = progress.add_task("rendering states", total=updates * len(configs))

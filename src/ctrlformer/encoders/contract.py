@@ -21,22 +21,21 @@ class Encoder(nn.Module):
 
     contrastive_dim: int
 
-    def __init__(self, config: EncoderConfig, shape: tuple[int, int, int]) -> None:
+    def __init__(self, config: EncoderConfig, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.config = config
-        self.shape = shape  # (H, W, 3 x stacked frames)
+        self.shape = shape  # of an observation: (H, W, 3 x stacked frames), or (stacked frames, features)
         self.bf16 = False
         self.statistics = PixelStatistics(shape) if config.normalise_pixels else None
 
-    def forward(self, pixels: Tensor, task: int) -> Tokens:
-        """Encode uint8 (B, H, W, C) frames of `task`: one pass yields the tokens of all tasks, always as fp32.
-
-        With causal attention, of all up to `task`."""
-        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=self.bf16):
-            tokens = self.encode(pixels, task)
+    def forward(self, observation: Tensor, task: int) -> Tokens:
+        """Encode observations of `task`, uint8 (B, H, W, C) or features (B, stack, F): one pass yields the tokens of
+        all tasks, always as fp32. With causal attention, of all up to `task`."""
+        with torch.autocast(observation.device.type, torch.bfloat16, enabled=self.bf16):
+            tokens = self.encode(observation, task)
         return Tokens(tokens.policy.float(), tokens.contrastive.float())
 
-    def encode(self, pixels: Tensor, task: int) -> Tokens:
+    def encode(self, observation: Tensor, task: int) -> Tokens:
         """`forward` without a care for precision."""
         raise NotImplementedError
 

@@ -131,12 +131,12 @@ class CtrlFormerEncoder(Encoder):
             width = -(-width // 2)
         return [first, height * width, -(-self.grid[0] // 2) * -(-self.grid[1] // 2)]
 
-    def encode(self, pixels: Tensor, task: int) -> Tokens:
+    def encode(self, observation: Tensor, task: int) -> Tokens:
         causal = self.config.task_attention == "causal"
         # A causal token does not know of later tasks' tokens, so these are not even computed.
-        special = self._special_tokens(task + 1 if causal else None).expand(len(pixels), -1, -1)  # (B, 1+K, D)
+        special = self._special_tokens(task + 1 if causal else None).expand(len(observation), -1, -1)  # (B, 1+K, D)
         count = special.shape[1]
-        z = torch.cat([special, self._patches(pixels, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
+        z = torch.cat([special, self._patches(observation, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
         grid = self.grid
         for index, stage in enumerate(self.stages):
             if index:

@@ -16,7 +16,7 @@ class PixelStatistics(nn.Module):
     # A few observations of each batch tell the mean as well as all of them, at an eighth of the time.
     SAMPLE = 32
 
-    def __init__(self, shape: tuple[int, int, int]) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.shape = shape
         self.register_buffer("mean", torch.zeros(0, *shape))  # (K, H, W, C), in 0..255
