@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlformer.frame_rings import DeviceRing, FeatureRing, HostRing, write_stacks
+from ctrlformer.frame_rings import DeviceRing, FeatureRing, HostRing, _compiled, write_stacks
 
 CPU = torch.device("cpu")
 SLOTS = 6
@@ -101,3 +103,23 @@ def test_several_threads_may_cut_from_one_ring_at_once() -> None:
         found = list(callers.map(lambda job: ring.stacks(*job), jobs))
     for job, stacks in zip(jobs, found, strict=True):
         assert np.array_equal(stacks, padded_crops(ring.frames, *job))
+
+
+def test_compiled_code_needs_no_folder_to_be_kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only install and no home: also for root, who may write in folders that are read-only for others."""
+    source = tmp_path / "filler.py"
+    source.write_text("def fill(array):\n    array[:] = 7\n")
+    (tmp_path / "__pycache__").write_text("a file where numba wants a folder")
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(source))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    spec = importlib.util.spec_from_file_location("filler", source)
+    assert spec is not None
+    assert spec.loader is not None
+    filler = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(filler)
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(filler.fill, cache=True)
+    array = np.zeros(3)
+    _compiled(filler.fill)(array)
+    assert array.tolist() == [7, 7, 7]

@@ -6,6 +6,7 @@ bit for bit. A `FeatureRing`, in either memory, holds what was read from frames 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -16,8 +17,6 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 from torch import Tensor
-
-from ctrlformer.compiled import compiled
 
 CHANNELS = 3
 
@@ -97,7 +96,16 @@ def _pins(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-@compiled
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """Machine code that lets other threads run, kept on disk for the next process where some folder allows it."""
+    try:
+        kernel: Callable[..., None] = numba.njit(function, nogil=True, cache=True)
+    except RuntimeError:  # numba found neither the package nor the home writable
+        kernel = numba.njit(function, nogil=True)
+    return kernel
+
+
+@_compiled
 def write_stacks(
     frames: NDArray[np.uint8], slots: NDArray[np.int64], offsets: NDArray[np.int64], stacks: NDArray[np.uint8]
 ) -> None:
@@ -106,7 +114,7 @@ def write_stacks(
         _write_stack(frames, slots[n], offsets[n, 0], offsets[n, 1], stacks[n])
 
 
-@compiled
+@_compiled
 def _write_stack(
     frames: NDArray[np.uint8], slots: NDArray[np.int64], dy: int, dx: int, stack: NDArray[np.uint8]
 ) -> None:

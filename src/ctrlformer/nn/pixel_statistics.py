@@ -44,9 +44,7 @@ class PixelStatistics(nn.Module):
         self.batches[task] += 1
         weight = 1 / self.batches[task]
         self.mean[task].lerp_(sample.mean(0), weight)
-        # The squared norm: one pass, where squaring and averaging are two through new memory.
-        spread = torch.linalg.vector_norm(sample.sub_(self.mean[task])).square() / sample.numel()
-        self.variance[task].lerp_(spread, weight)
+        self.variance[task].lerp_((sample - self.mean[task]).square().mean(), weight)
 
     def scale(self, task: int) -> Tensor:
         """What to multiply centred pixels by: one over their deviation, which is at least one grey level."""
