@@ -68,6 +68,7 @@ class Comparison(NamedTuple):
     note: str
     more_is_better: bool = False
     sound: bool = True  # whether both did the same; without it no ratio meets its aim
+    figures: JSON = None  # more of what was measured, for the file
 
     @property
     def ratio(self) -> float:
@@ -127,6 +128,7 @@ class Row:
             "ours_spread": found and [found.ours.low, found.ours.high],
             "reference_spread": found and [found.reference.low, found.reference.high],
             "repeats": found and [found.ours.repeats, found.reference.repeats],
+            **({"figures": found.figures} if found and found.figures else {}),
         }
 
     def cells(self) -> tuple[str, ...]:
@@ -153,15 +155,21 @@ class Row:
 def alternate(
     ours: Callable[[], object], reference: Callable[[], object], repeats: int, warm_ups: int = 1
 ) -> tuple[Sample, Sample]:
-    """Seconds of both, run in turn, so that whatever else the machine does meets both alike."""
-    seconds: tuple[list[float], list[float]] = ([], [])
+    """Seconds of both, `in_turn`."""
+    first, second = in_turn((ours, reference), repeats, warm_ups)
+    return first, second
+
+
+def in_turn(runs: Sequence[Callable[[], object]], repeats: int, warm_ups: int = 1) -> list[Sample]:
+    """Seconds of each, run in turn, so that whatever else the machine does meets all alike."""
+    seconds: list[list[float]] = [[] for _ in runs]
     for turn in range(warm_ups + repeats):
-        for run, taken in zip((ours, reference), seconds, strict=True):
+        for run, taken in zip(runs, seconds, strict=True):
             started = time.perf_counter()
             run()
             if turn >= warm_ups:
                 taken.append(time.perf_counter() - started)
-    return Sample.of(seconds[0]), Sample.of(seconds[1])
+    return [Sample.of(taken) for taken in seconds]
 
 
 def _short(value: float) -> str:

@@ -88,8 +88,12 @@ def agent_and_batch(config: Config) -> tuple[SacAgent, Batch]:
     """An agent with one task, and a batch as its trainer would draw it."""
     agent = SacAgent(config)
     agent.add_task(TASK, ACTIONS)
-    draws = Draws(filled_replay(REPLAY_STEPS), np.random.default_rng(0), config.agent, agent.views)
-    return agent, draws.take()[0].batch
+    return agent, batch_for(agent)
+
+
+def batch_for(agent: SacAgent) -> Batch:
+    draws = Draws(filled_replay(REPLAY_STEPS), np.random.default_rng(0), agent.settings, agent.views)
+    return draws.take()[0].batch
 
 
 def _beside_listings(config: Config, effort: Effort) -> Comparison:
