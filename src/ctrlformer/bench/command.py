@@ -39,7 +39,7 @@ MEASUREMENTS = {
     "update_drq": Measurement(update_rows.drq, AHEAD, 15, 70),
     "update_drq_sb3": Measurement(update_rows.drq_beside_sb3, AHEAD, 10, 40, SB3),
     "peak_share": Measurement(update_rows.peak_share, Aim(0.55), 12, 50),
-    "tasks_first": Measurement(task_rows.first_task, task_rows.WITHIN, 45, 75),
+    "tasks_first": Measurement(task_rows.first_task, task_rows.WITHIN, 60, 105),
     "tasks_newest": Measurement(task_rows.newest_task, task_rows.WITHIN, 0, 0),
     "sample_drq": Measurement(replay_rows.sample_drq, Aim(5.0), 12, 25),
     "sample_sb3": Measurement(replay_rows.sample_sb3, AHEAD, 12, 25, SB3),
