@@ -251,7 +251,7 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a small agent for about five minutes and show what it learnt."""
+    """Learn two tasks one after the other in about six minutes, and show what came of it."""
 
     run: Path | None = None
     """Run folder; none makes a new one in runs/."""

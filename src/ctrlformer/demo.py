@@ -1,4 +1,4 @@
-"""`ctrlformer demo`: a few minutes from an untrained agent to one that visibly learnt something."""
+"""`ctrlformer demo`: a few minutes in which an agent learns two tasks, one after the other, and keeps the first."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import dataclasses
 from pathlib import Path
 
 from ctrlformer import launch
-from ctrlformer.config import Config
+from ctrlformer.config import Config, TransferConfig
+from ctrlformer.measures import RunScores, final_score, read_run, retest_change
 from ctrlformer.presets import preset
 from ctrlformer.progress import watching
 from ctrlformer.training import CURVE
 
-TASK = "cartpole_swingup"
+TASKS = ("cartpole_swingup", "cartpole_balance")
 
 
 def demo_config() -> Config:
-    """The compact preset at a budget of about five minutes on two cores."""
+    """The compact preset at a budget of about six minutes on two cores."""
     compact = preset("compact")
     settings = dataclasses.replace(
-        compact.training, frames=16_000, seed_steps=500, eval_every_frames=4_000, eval_episodes=3, final_episodes=3
+        compact.training, frames=12_000, seed_steps=500, eval_every_frames=4_000, eval_episodes=3, final_episodes=3
     )
     # So short a stage is all beginning: the late learning rate would only slow it.
     agent = dataclasses.replace(compact.agent, late_learning_rate=None)
-    return dataclasses.replace(compact, tasks=(TASK,), agent=agent, training=settings)
+    transfer = TransferConfig(heads="copy", protect="rehearse")
+    return dataclasses.replace(compact, tasks=TASKS, agent=agent, transfer=transfer, training=settings)
 
 
 def main(folder: Path | None, exit_within: float | None = None) -> None:
@@ -30,11 +32,27 @@ def main(folder: Path | None, exit_within: float | None = None) -> None:
     config = demo_config()
     with watching() as progress:
         progress.say(
-            f"training {TASK} from pixels for {config.training.frames:,} frames, about five minutes on two cores"
+            f"training {' and then '.join(TASKS)} from pixels, {config.training.frames:,} frames each:"
+            " about six minutes on two cores"
         )
         run = launch.start(config, folder or launch.default_folder(config), progress, exit_within)
-    evaluations = run.read_evals()
-    print(f"untrained: {evaluations[0]['mean']:.0f} of 1000")
-    print(f"trained:   {evaluations[-1]['mean']:.0f} of 1000")
-    print(f"run:       {run.path}")
-    print(f"curve:     {run.path / CURVE}")
+    for line in told(read_run(run.path)):
+        print(line)
+    print(f"run:   {run.path}")
+    print(f"curve: {run.path / CURVE}")
+
+
+def told(run: RunScores) -> list[str]:
+    """A line per task: before its stage, after it, and after the later ones.
+
+    >>> rows = [("learn", 0, 0, 90.0), ("final", 0, 12, 200.0), ("retest", 1, 12, 190.0)]
+    >>> print(*told(RunScores.of("run", 1, ({"task": "a", "kind": kind, "stage": stage, "frames": frames, "mean": mean}
+    ...       for kind, stage, frames, mean in rows))))
+    a: 90 of 1000 at first, 200 trained, 190 after learning the other task
+    """
+    lines = []
+    for task in run.stages:
+        first, trained, retested = run.of_task(task, "learn")[0].score, final_score(run, task), retest_change(run, task)
+        line = f"{task}: {first:.0f} of 1000 at first, {trained:.0f} trained"
+        lines.append(line + (f", {retested.after:.0f} after learning the other task" if retested else ""))
+    return lines
