@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GL := $(VENV)/.gl
+BROWSER := $(VENV)/.browser
 
 EGL_PACKAGES := libegl1 libegl-mesa0 libgl1-mesa-dri
 OSMESA_PACKAGES := libosmesa6
+BROWSER_PACKAGES := chromium chromium-driver
 # Draws one picture; fails where no OpenGL library works.
 DRAW := $(BIN)/python -c 'from ctrlformer.envs import pixel_fingerprint; pixel_fingerprint()'
 APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
@@ -15,10 +17,11 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-instal
 # One thread per worker: two workers with two threads each would fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: venv gl test test-slow demo lint types contracts format clean
+.PHONY: venv gl browser test test-slow demo lint types contracts format clean
 
 venv: $(INSTALLED)
 gl: $(GL)
+browser: $(BROWSER)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,7 +47,16 @@ $(GL): $(INSTALLED)
 	fi
 	@touch $@
 
-test: $(GL)
+# Reports are tested in Chromium; where it cannot be installed, those tests are skipped with a word.
+$(BROWSER): $(INSTALLED)
+	@if ! command -v chromedriver >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Chromium ..."; \
+	  apt-get update -qq </dev/null >/dev/null; \
+	  $(APT_INSTALL) $(BROWSER_PACKAGES) </dev/null >/dev/null; \
+	fi
+	@touch $@
+
+test: $(GL) $(BROWSER)
 	$(PYTEST)
 
 test-slow: $(GL)

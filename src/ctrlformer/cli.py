@@ -209,6 +209,22 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Make one HTML page of any set of runs."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Run folders; runs that differ in their seeds only are told together."""
+    out: Path | None = None
+    """The page; none writes RUN/report.html for a single run, and report.html here for several."""
+
+    def __call__(self) -> None:
+        from ctrlformer.report.page import REPORT, write_report
+
+        alone = self.runs[0] / REPORT if len(self.runs) == 1 else Path(REPORT)
+        print(write_report(self.runs, self.out or alone))
+
+
+@dataclass(frozen=True)
 class Tasks:
     """List the tasks that can be learnt."""
 
@@ -307,6 +323,7 @@ COMMANDS: dict[str, type[Command]] = {
     "add": Add,
     "eval": Eval,
     "scores": Scores,
+    "report": Report,
     "tasks": Tasks,
     "presets": Presets,
     "doctor": Doctor,

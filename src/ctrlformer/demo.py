@@ -10,7 +10,7 @@ from ctrlformer.config import Config, TransferConfig
 from ctrlformer.measures import RunScores, final_score, read_run, retest_change
 from ctrlformer.presets import preset
 from ctrlformer.progress import watching
-from ctrlformer.training import CURVE
+from ctrlformer.report.page import REPORT
 
 TASKS = ("cartpole_swingup", "cartpole_balance")
 
@@ -38,8 +38,8 @@ def main(folder: Path | None, exit_within: float | None = None) -> None:
         run = launch.start(config, folder or launch.default_folder(config), progress, exit_within)
     for line in told(read_run(run.path)):
         print(line)
-    print(f"run:   {run.path}")
-    print(f"curve: {run.path / CURVE}")
+    print(f"run:    {run.path}")
+    print(f"report: {run.path / REPORT}")
 
 
 def told(run: RunScores) -> list[str]:

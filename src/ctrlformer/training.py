@@ -32,6 +32,7 @@ from ctrlformer.hardware import choose_device, use_compiler
 from ctrlformer.kept import Kept
 from ctrlformer.position import Position
 from ctrlformer.progress import Progress
+from ctrlformer.report.page import REPORT, write_report
 from ctrlformer.rollout import Abandoned, evaluate
 from ctrlformer.runs import RunFolder
 from ctrlformer.stages import Lane, SavedLane, Stage, StageOpener
@@ -235,6 +236,7 @@ class Trainer:
             write_atomic(path, learning_curve(self.run.path.name, self.run.read_evals()))
         except OSError as error:
             raise RunError(f"cannot write {path}: {reason(error)}; the checkpoints are intact") from error
+        write_report([self.run.path], self.run.path / REPORT)
 
     def _log(self, lane: Lane) -> None:
         self.agent.check()

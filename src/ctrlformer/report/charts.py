@@ -1,0 +1,181 @@
+"""What the page's charts show, as plain lists for its script: curves over seeds, whole runs, figures of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ctrlformer.bootstrap import Array, Statistic
+from ctrlformer.files import JSON
+from ctrlformer.measures import RETEST, Curve, RunScores, learning_curve
+from ctrlformer.report.told_runs import ToldRun
+from ctrlformer.runs import Row
+
+POINTS = 24_000  # of all runs' training figures together: more would not be seen, and makes the page heavy
+MOST_POINTS = 240  # of one line
+
+FIGURES = {
+    "return": "Return of training episodes, with exploration",
+    "critic_loss": "Critic's loss",
+    "q": "Q on the batch",
+    "actor_loss": "Actor's loss",
+    "temperature": "Temperature",
+    "entropy": "Entropy of the policy",
+    "feature_std": "Deviation of the features",
+    "contrastive_loss": "Contrastive loss",
+    "rehearsal_loss": "Rehearsal loss",
+    "gradient_norm": "Norm of the gradient",
+    "learner_busy": "Share of time in updates",
+}
+DRIFT, SPEED = "drift/", "frames a second"
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seeds only, as far as one task goes."""
+
+    method: str
+    plain_method: str  # but for how it transfers: what its runs from scratch are called
+    task: str
+    before: tuple[str, ...]  # tasks learnt in earlier stages
+    runs: list[RunScores]
+
+    @property
+    def label(self) -> str:
+        return f"{self.method}, after {' and '.join(self.before)}" if self.before else f"{self.method}, from scratch"
+
+
+def groups(runs: Sequence[ToldRun]) -> list[Group]:
+    """Every task of every run, seeds together; in the order in which tasks and methods first come up."""
+    found: dict[tuple[str, str, str, tuple[str, ...]], Group] = {}
+    for run in runs:
+        if run.scores is None:
+            continue
+        for task, stage in run.scores.stages.items():
+            before = tuple(old for old, earlier in run.scores.stages.items() if earlier < stage)
+            method = run.method if before else run.plain_method
+            key = (method, run.plain_method, task, before)
+            found.setdefault(key, Group(*key, [])).runs.append(run.scores)
+    return list(found.values())
+
+
+def learning_curves(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
+    """One chart per task, one line per group of seeds: mean, and a 95 % band where there are several."""
+    charts: dict[str, dict[str, JSON]] = {}
+    for group in groups(runs):
+        chart = charts.setdefault(group.task, {"task": group.task, "series": []})
+        chart["series"].append({"label": group.label, "method": group.method, **_over_seeds(group)})
+    return list(charts.values())
+
+
+def _over_seeds(group: Group) -> dict[str, JSON]:
+    curves = [learning_curve(run, group.task) for run in group.runs]
+    frames = _shared_frames(curves)
+    scores = np.array([np.interp(frames, curve.frames, curve.scores) for curve in curves])  # (runs, frames)
+    told = [Statistic.of(column) for column in scores.T]
+    band = [one.mean_interval for one in told]
+    return {
+        "runs": len(curves),
+        "x": [int(frame) for frame in frames],
+        "y": _rounded([one.mean for one in told]),
+        "low": _rounded([interval.low for interval in band if interval]),
+        "high": _rounded([interval.high for interval in band if interval]),
+    }
+
+
+def _shared_frames(curves: Sequence[Curve]) -> Array:
+    """Where any of the curves was evaluated, as far as all of them go."""
+    low, high = max(curve.frames[0] for curve in curves), min(curve.frames[-1] for curve in curves)
+    every = np.unique(np.concatenate([curve.frames for curve in curves]))
+    inside = every[(every >= low) & (every <= high)]
+    return inside if inside.size else np.array([high])
+
+
+def whole_runs(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
+    """Every run of several stages from its first frame to its last: each task as it is learnt and retested."""
+    return [_whole_run(run, run.scores) for run in runs if run.scores and len(run.scores.curriculum) > 1]
+
+
+def _whole_run(run: ToldRun, scores: RunScores) -> dict[str, JSON]:
+    starts = _stage_starts(run.evals)
+    series = []
+    for task in scores.stages:
+        rows = [row for row in scores.rows if row.task == task]
+        series.append(
+            {
+                "label": task,
+                "x": [starts[row.stage] + row.frames for row in rows],
+                "y": _rounded([row.score for row in rows]),
+                "retest": [row.kind == RETEST for row in rows],
+            }
+        )
+    names = [" + ".join(sorted(group)) for group in scores.curriculum]
+    borders = [{"x": starts[stage], "label": name} for stage, name in zip(sorted(starts), names, strict=False)]
+    return {"run": run.name, "borders": borders, "series": series}
+
+
+def _stage_starts(rows: Sequence[Row]) -> dict[int, int]:
+    """All frames of the stages before each stage."""
+    lengths: dict[int, int] = {}
+    for row in rows:
+        lengths[row["stage"]] = max(lengths.get(row["stage"], 0), row["frames"])
+    starts, total = {}, 0
+    for stage in sorted(lengths):
+        starts[stage] = total
+        total += lengths[stage]
+    return starts
+
+
+def training_figures(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
+    """One chart per logged figure, one line per run, thinned out evenly."""
+    points = max(20, min(MOST_POINTS, POINTS // (len(runs) * len(FIGURES))))
+    charts: dict[str, dict[str, JSON]] = {}
+    for run in runs:
+        for name, title, x, y in _figures_of(run):
+            chart = charts.setdefault(name, {"name": name, "title": title, "series": []})
+            keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), points)).astype(int))
+            line = {"label": run.name, "method": run.method, "x": [x[i] for i in keep]}
+            chart["series"].append(line | {"y": _rounded([y[i] for i in keep])})
+    order = [*FIGURES, SPEED]
+    return sorted(charts.values(), key=lambda chart: order.index(chart["name"]) if chart["name"] in order else 99)
+
+
+def _figures_of(run: ToldRun) -> Iterator[tuple[str, str, list[int], list[float]]]:
+    rows = [row for row in run.metrics if _number(row.get("frames")) is not None and type(row.get("stage")) is int]
+    starts = _stage_starts(rows)
+    place = [starts[row["stage"]] + int(row["frames"]) for row in rows]
+    drifts = sorted({key for row in rows for key in row if key.startswith(DRIFT)})
+    titles = FIGURES | {key: f"Drift of {key.removeprefix(DRIFT)}" for key in drifts}
+    for name, title in titles.items():
+        known = [(x, _number(row.get(name))) for x, row in zip(place, rows, strict=True)]
+        line = [(x, y) for x, y in known if y is not None]
+        if line:
+            yield name, title, [x for x, _ in line], [y for _, y in line]
+    speeds = list(_speeds(rows, place))
+    if speeds:
+        yield SPEED, "Frames a second", [x for x, _ in speeds], [y for _, y in speeds]
+
+
+def _speeds(rows: Sequence[Row], place: Sequence[int]) -> Iterator[tuple[int, float]]:
+    for before, after, row in zip(place, place[1:], rows[1:], strict=False):
+        seconds = _number(row.get("seconds"))
+        if seconds and after > before and "critic_loss" in row:  # random steps at a stage's start are far quicker
+            yield after, (after - before) / seconds
+
+
+def _number(value: JSON) -> float | None:
+    """A finite number, or none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        return None
+    return float(value)
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    """Four digits: more cannot be seen."""
+    return [float(f"{value:.4g}") for value in values]
+
+
+def as_json(runs: Sequence[ToldRun]) -> Mapping[str, JSON]:
+    """Everything the script draws."""
+    return {"curves": learning_curves(runs), "wholes": whole_runs(runs), "figures": training_figures(runs)}

@@ -1,0 +1,62 @@
+"""The page itself: one HTML file with its style, its script and everything they show inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from ctrlformer.errors import RunError
+from ctrlformer.files import JSON, reason, write_atomic
+from ctrlformer.measures import SUITE_MAXIMUM
+from ctrlformer.report import charts, tables
+from ctrlformer.report.told_runs import ToldRun, read_runs
+
+REPORT = "report.html"
+
+
+def write_report(folders: Sequence[Path], out: Path) -> Path:
+    """Read the runs and write the page; answers with its path."""
+    page = render(read_runs(folders))
+    try:
+        write_atomic(out, page.encode())
+    except OSError as error:
+        raise RunError(f"cannot write the report {out}: {reason(error)}") from error
+    return out
+
+
+def render(runs: Sequence[ToldRun]) -> str:
+    """HTML of everything that is known of the runs. Names from outside are escaped, in the page and in its data."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_file("page.html.jinja"))
+    return template.render(
+        title=_title(runs),
+        runs=runs,
+        matrices=tables.retest_matrices(runs),
+        effects=tables.effects(runs),
+        maximum=SUITE_MAXIMUM,
+        data=_embedded(charts.as_json(runs)),
+        style=Markup(_file("page.css")),
+        script=Markup(_file("page.js")),
+    )
+
+
+def _title(runs: Sequence[ToldRun]) -> str:
+    if len(runs) == 1:
+        return runs[0].name
+    tasks = list(dict.fromkeys(task for run in runs for task in run.tasks))
+    return f"{len(runs)} runs: {', '.join(tasks[:3])}{' and more' if len(tasks) > 3 else ''}"
+
+
+def _embedded(value: JSON) -> Markup:
+    """JSON that no name in it can end, or turn into markup."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
