@@ -225,6 +225,23 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Explain:
+    """Show what a run's agent looks at, and how alike its tasks are to it: pictures into RUN/explain."""
+
+    run: Run
+    """Run folder."""
+    task: str | None = None
+    """Only this task; none explains every task the run has learnt."""
+    video: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Also film an episode of each task with its attention."""
+
+    def __call__(self) -> None:
+        from ctrlformer.explain.command import main
+
+        print(main(self.run, self.task, self.video, print))
+
+
+@dataclass(frozen=True)
 class Tasks:
     """List the tasks that can be learnt."""
 
@@ -324,6 +341,7 @@ COMMANDS: dict[str, type[Command]] = {
     "eval": Eval,
     "scores": Scores,
     "report": Report,
+    "explain": Explain,
     "tasks": Tasks,
     "presets": Presets,
     "doctor": Doctor,

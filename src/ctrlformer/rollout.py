@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -160,42 +161,44 @@ def play(
     task: str,
     seed: int,
     should_stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[], None] = lambda: None,
+    on_observation: Callable[[Pixels, float], None] = lambda pixels, earned: None,
 ) -> float:
-    """The return of one episode with the mean action."""
+    """The return of one episode with the mean action; every observation is shown with what was earned before it."""
     policy = agent.policy(task, explore=False)
     pixels, _ = env.reset(seed=seed)
     total, done = 0.0, False
-    on_step()
+    on_observation(pixels, total)
     while not done:
         if should_stop():
             raise Abandoned
         pixels, reward, terminated, truncated, _ = checked_step(env, policy(pixels))
         total += reward
         done = terminated or truncated
-        on_step()
+        on_observation(pixels, total)
     return total
 
 
 def record_video(agent: Acts, env: PixelEnv, task: str, seed: int, path: Path) -> float:
     """Film one episode with the mean action into an MP4; gives its return."""
+    with film(path, VIDEO_SIZE) as show:
+        return play(
+            agent, env, task, episode_seed(seed, VIDEO), on_observation=lambda _, __: show(env.render(VIDEO_SIZE))
+        )
+
+
+@contextmanager
+def film(path: Path, size: int) -> Iterator[Callable[[Pixels], None]]:
+    """An MP4 of square pictures (size, size, 3): what it yields takes one after the other."""
     import imageio_ffmpeg
 
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = imageio_ffmpeg.write_frames(
-        str(path), (VIDEO_SIZE, VIDEO_SIZE), fps=VIDEO_FPS, macro_block_size=1, ffmpeg_log_level="error"
+        str(path), (size, size), fps=VIDEO_FPS, macro_block_size=1, ffmpeg_log_level="error"
     )
     writer.send(None)  # the writer is a generator: this starts it
     try:
-        score = play(
-            agent,
-            env,
-            task,
-            episode_seed(seed, VIDEO),
-            on_step=lambda: writer.send(np.ascontiguousarray(env.render(VIDEO_SIZE))),
-        )
+        yield lambda picture: writer.send(np.ascontiguousarray(picture))
     except OSError as error:
         raise RunError(f"could not write the video {path}: {error}") from None
     finally:
         writer.close()
-    return score

@@ -92,7 +92,7 @@ class RunFolder:
             for name in (ENVIRONMENT, METRICS, EVALS):
                 if (self.path / name).exists():
                     write_atomic(path / name, read_bounded(self.path / name, LOG_BYTES))
-            for folder in ("checkpoints", "kept"):
+            for folder in ("checkpoints", "encoders", "kept"):
                 if self._inside(folder).exists():
                     shutil.copytree(self._inside(folder), path / folder, symlinks=True)
         except (OSError, shutil.Error) as error:
@@ -122,6 +122,14 @@ class RunFolder:
     def replay(self, task: str) -> Path:
         """The folder of one task's replay; `gym/CarRacing-v3` becomes `replay/gym+CarRacing-v3`."""
         return self._inside("replay", _file_name(task))
+
+    def stage_encoder(self, stage: int) -> Path:
+        """The file of the encoder as it was at the end of a stage: later stages are compared with it."""
+        return self._inside("encoders", f"stage{stage}.safetensors")
+
+    @property
+    def explained(self) -> Path:
+        return self._inside("explain")
 
     def kept(self, task: str) -> Path:
         """The file of one task's kept observations."""

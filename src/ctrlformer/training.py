@@ -121,6 +121,7 @@ class Trainer:
         for lane in stage.lanes:
             self._kept.append(self._keep(stage, lane))
             lane.replay.flush()
+        self._keep_encoder()
         self._count_minutes()
         self.position = self.position.next_stage()
         self._save([])
@@ -156,6 +157,15 @@ class Trainer:
         place = (self.config.seed, self.position.stage, stage.lanes.index(lane), KEEP)
         shown = lane.replay.observations(np.random.default_rng(place), stage.config.transfer.kept_observations)
         return kept.keep(self.run.kept(lane.task), lane.task, shown, self.agent.outputs(lane.task, shown))
+
+    def _keep_encoder(self) -> None:
+        """What the encoder is now, to be compared with what later stages make of it."""
+        file = self.run.stage_encoder(self.position.stage)
+        try:
+            file.parent.mkdir(exist_ok=True)
+            write_atomic(file, checkpoint.pack(self.agent.tensors()["encoder"]))
+        except OSError as error:
+            raise RunError(f"cannot write {file}: {reason(error)}; mend this and resume") from error
 
     # Evaluations and retests
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -167,3 +168,25 @@ def test_a_diverged_simulation_is_named() -> None:
     env._simulator.physics.data.qvel[:] = np.nan  # type: ignore[attr-defined]
     with pytest.raises(NonFiniteError, match="cartpole_swingup"):
         env.step(np.zeros(1, np.float32))
+
+
+def test_what_moves_is_told_from_the_background() -> None:
+    """Cart and pole are orange; rail, floor and sky are not theirs."""
+    with closing(make_env("cartpole_swingup")) as env:
+        pixels, _ = env.reset(seed=0)
+        mask = env.moving()
+    assert mask is not None
+    assert mask.shape == (84, 84)
+    assert 0.005 < mask.mean() < 0.05
+    red, _, blue = pixels[..., -3:].astype(int).transpose(2, 0, 1)
+    orange = red > blue + 40
+    assert (orange & mask).sum() > 0.8 * orange.sum()
+    assert orange[mask].mean() > 0.5
+
+
+def test_drawing_the_mask_leaves_the_pictures_as_they_are() -> None:
+    with closing(make_env("cartpole_swingup")) as env:
+        env.reset(seed=0)
+        before = env.render(84)
+        env.moving()
+        assert np.array_equal(env.render(84), before)

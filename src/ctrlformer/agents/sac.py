@@ -161,6 +161,11 @@ class SacAgent:
 
         return act
 
+    def value(self, task: str, features: Tensor) -> Tensor:
+        """What the task's critics think of its mean action, the lower of the two: (B, F) to (B,)."""
+        heads = self._heads(task)
+        return torch.minimum(*heads.critic(features, heads.actor.mean_action(features)))
+
     @torch.no_grad()
     def outputs(self, task: str, observations: Tensor) -> Outputs:
         """What the task's policy makes of observations of the replay, (N, H, W, C), as it is now."""

@@ -79,14 +79,22 @@ class ResNetReader:
         return _thread(self._threads).submit(self._features, frame).result()
 
     @torch.no_grad()
+    def places(self, frame: Frame) -> Tensor:
+        """(84, 84, 3) to (2048, h, w): features of every place, for looking at what is looked at."""
+        return self._resnet.places(self._prepared(frame))[0]
+
+    @torch.no_grad()
     def _features(self, frame: Frame) -> NDArray[np.float32]:
+        features: NDArray[np.float32] = self._resnet(self._prepared(frame))[0].cpu().numpy()
+        features.setflags(write=False)  # it will be handed out again
+        return features
+
+    def _prepared(self, frame: Frame) -> Tensor:
+        """As ImageNet's weights expect a picture."""
         pixels = torch.from_numpy(frame / np.float32(255)).to(self._device)  # (84, 84, 3)
         x = pixels.permute(2, 0, 1)[None]  # (1, 3, 84, 84)
         x = F.interpolate(x, (self._size, self._size), mode="bilinear", antialias=True)
-        x = (x - self._mean) / self._deviation
-        features: NDArray[np.float32] = self._resnet(x)[0].cpu().numpy()
-        features.setflags(write=False)  # it will be handed out again
-        return features
+        return (x - self._mean) / self._deviation
 
 
 @functools.cache

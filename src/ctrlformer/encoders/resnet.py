@@ -71,11 +71,15 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, 3, H, W) to (N, 2048): features averaged over all places."""
+        return self.places(x).mean((2, 3))
+
+    def places(self, x: Tensor) -> Tensor:
+        """(N, 3, H, W) to (N, 2048, H/32, W/32): features of every place."""
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.max_pool2d(x, 3, stride=2, padding=1)
         for stage in range(len(self.BLOCKS)):
             x = self.get_submodule(f"layer{stage + 1}")(x)
-        return x.mean((2, 3))
+        return x
 
 
 def empty_resnet(width: int) -> ResNet:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ctrlformer.envs.gl import use_backend
-from ctrlformer.envs.pixels import Frame, Pixels
+from ctrlformer.envs.pixels import Frame, Mask, Pixels
 from ctrlformer.errors import RenderError, TaskError
 
 
@@ -43,6 +43,10 @@ class GymSimulator:
         if image.shape[:2] == (size, size):
             return image
         return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BOX))
+
+    def moving(self, size: int) -> Mask | None:
+        """Gymnasium knows pictures only."""
+        return None
 
     def close(self) -> None:
         self._env.close()

@@ -18,6 +18,7 @@ from ctrlformer.errors import NonFiniteError
 
 Pixels = NDArray[np.uint8]
 Action = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 
 VIDEO_SIZE = 256
 LARGEST_SEED = 2**31
@@ -45,6 +46,9 @@ class Simulator(Protocol):
 
     def pixels(self, size: int) -> Pixels:
         """The present state as (size, size, 3)."""
+
+    def moving(self, size: int) -> Mask | None:
+        """Which pixels (size, size) show what moves; none where the simulator cannot tell."""
 
     def close(self) -> None:
         """Free what the simulator holds."""
@@ -101,6 +105,10 @@ class PixelEnv(gymnasium.Env[Pixels, Action]):
     def render(self, size: int = VIDEO_SIZE) -> Pixels:
         """The present state as (size, size, 3), for videos."""
         return self._simulator.pixels(size)
+
+    def moving(self) -> Mask | None:
+        """Which pixels of the newest frame show what moves, not the background; none where that is not known."""
+        return self._simulator.moving(self._size)
 
     def close(self) -> None:
         self._simulator.close()

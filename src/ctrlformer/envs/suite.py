@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs.gl import use_backend
-from ctrlformer.envs.pixels import Frame, Pixels
+from ctrlformer.envs.pixels import Frame, Mask, Pixels
 from ctrlformer.errors import NonFiniteError
 
 GL_BACKEND = use_backend()  # before the imports below: they fix the backend for the whole process
@@ -67,13 +67,25 @@ class DmControl:
         return Frame(float(now.reward), terminated, ended and not terminated)
 
     def pixels(self, size: int) -> Pixels:
+        image: Pixels = self._view(size).render()
+        return image.copy()  # the camera draws into one buffer again and again
+
+    def moving(self, size: int) -> Mask:
+        """Geometry of bodies that are not fixed to the world."""
+        shown, kind = self._view(size).render(segmentation=True).transpose(2, 0, 1)  # (size, size) each
+        model = self._env.physics.model
+        is_geometry = kind == mujoco.mjtObj.mjOBJ_GEOM
+        body = np.asarray(model.geom_bodyid)[np.where(is_geometry, shown, 0)]
+        moves: Mask = is_geometry & (np.asarray(model.body_weldid)[body] != 0)
+        return moves
+
+    def _view(self, size: int) -> Camera:
         physics = self._env.physics
         if size > min(physics.model.vis.global_.offwidth, physics.model.vis.global_.offheight):
             self._enlarge_buffer(size)
         if size not in self._views:
             self._views[size] = Camera(physics, size, size, self._camera)
-        image: Pixels = self._views[size].render()
-        return image.copy()  # the camera draws into one buffer again and again
+        return self._views[size]
 
     def close(self) -> None:
         # dm_control leaves the OpenGL context to the garbage collector, but only this thread can free it.

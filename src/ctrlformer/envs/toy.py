@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ctrlformer.envs.pixels import Frame, Pixels
+from ctrlformer.envs.pixels import Frame, Mask, Pixels
 
 EPISODE_FRAMES = 50
 SPEED = 0.1  # largest move per frame, where the field reaches from -1 to 1
@@ -52,6 +52,10 @@ class Toy:
             cover = self._disc(place, size)[..., None]  # (size, size, 1)
             image = (1.0 - cover) * image + cover * colour
         return np.rint(image).astype(np.uint8)
+
+    def moving(self, size: int) -> Mask:
+        """Both balls: the green one stands elsewhere in every episode."""
+        return np.maximum(self._disc(self._target, size), self._disc(self._ball, size)) > 0.5
 
     def close(self) -> None:
         """Nothing is held."""

@@ -74,12 +74,15 @@ class HalvingPool(nn.Module):
 
     def forward(self, grid: Tensor) -> Tensor:
         """(B, D, H, W) to (B, D, ceil(H/2), W) for stride (2, 1), the other way round for (1, 2)."""
+        return F.max_pool2d(self.padded(grid), 2, self.stride)
+
+    def padded(self, grid: Tensor) -> Tensor:
+        """With a row and a column more where the windows need them."""
         height, width = grid.shape[-2:]
         pad_rows = height % 2 if self.stride[0] == 2 else 1
         pad_columns = width % 2 if self.stride[1] == 2 else 1
         # Minus infinity never wins a maximum, so the padding is not seen.
-        grid = F.pad(grid, (0, pad_columns, 0, pad_rows), value=float("-inf"))
-        return F.max_pool2d(grid, 2, self.stride)
+        return F.pad(grid, (0, pad_columns, 0, pad_rows), value=float("-inf"))
 
 
 class ResidualMlp(nn.Module):

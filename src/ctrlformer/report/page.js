@@ -254,6 +254,12 @@ if (wholes.length) {
   show();
 }
 
+// To the left of the cut the maps of then, to the right those of now.
+for (const slider of document.querySelectorAll(".slider")) {
+  const [halves, input] = [slider.querySelector(".halves"), slider.querySelector("input")];
+  input.addEventListener("input", () => halves.style.setProperty("--cut", `${100 - input.value}%`));
+}
+
 let waiting = 0;
 window.addEventListener("resize", () => {
   cancelAnimationFrame(waiting);

@@ -38,6 +38,8 @@ def render(runs: Sequence[ToldRun]) -> str:
         runs=runs,
         matrices=tables.retest_matrices(runs),
         effects=tables.effects(runs),
+        looked=[one for run in runs for one in run.explained.looked],
+        alike=[one for run in runs for one in run.explained.alike],
         maximum=SUITE_MAXIMUM,
         data=_embedded(charts.as_json(runs)),
         style=Markup(_file("page.css")),

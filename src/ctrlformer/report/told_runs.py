@@ -13,6 +13,7 @@ from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.files import JSON, parse_json, read_bounded, reason
 from ctrlformer.measures import RunScores
 from ctrlformer.presets import PRESETS
+from ctrlformer.report.explained import Explained, read_explained
 from ctrlformer.runs import CONFIG, ENVIRONMENT, EVALS, METRICS, SMALL_FILE_BYTES, Row, read_rows
 
 TRANSFER = "transfer."
@@ -31,6 +32,7 @@ class ToldRun:
     environment: Mapping[str, JSON]
     evals: tuple[Row, ...]
     metrics: tuple[Row, ...]
+    explained: Explained
 
     @classmethod
     def read(cls, folder: Path) -> ToldRun:
@@ -45,6 +47,7 @@ class ToldRun:
             _read_object(folder / ENVIRONMENT) or {},
             tuple(read_rows(folder / EVALS)),
             tuple(read_rows(folder / METRICS)),
+            read_explained(folder.resolve().name, folder),
         )
 
     @cached_property

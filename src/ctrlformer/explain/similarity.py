@@ -1,0 +1,44 @@
+"""How alike tasks are to the agent: cosines between their policy tokens, as they go in and as they come out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ctrlformer.agents import SacAgent
+from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
+from ctrlformer.kept import Kept
+
+
+class Similarity(NamedTuple):
+    what: str
+    tasks: list[str]
+    cosines: list[list[float]]
+
+
+def token_similarity(agent: SacAgent) -> Similarity | None:
+    """Of the learned tokens that go into the encoder; none where tasks share everything but their heads."""
+    if not isinstance(agent.encoder, CtrlFormerEncoder):
+        return None
+    tokens = torch.stack(list(agent.encoder.policy_tokens)).detach()  # (K, D)
+    return Similarity("learned policy tokens, before any picture is seen", list(agent.tasks), cosines(tokens))
+
+
+def output_similarity(agent: SacAgent, kept: list[Kept]) -> Similarity:
+    """Of the mean features that each task's token makes of its own kept observations."""
+    means = [agent.outputs(one.task, one.observations).features.mean(0) for one in kept]  # K x (F,)
+    what = "mean features over observations of each task"
+    return Similarity(what, [one.task for one in kept], cosines(torch.stack(means)))
+
+
+def cosines(vectors: Tensor) -> list[list[float]]:
+    """(K, D) to K rows of K.
+
+    >>> cosines(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    unit = torch.nn.functional.normalize(vectors.double(), dim=1)
+    rows: list[list[float]] = (unit @ unit.T).clamp(-1, 1).tolist()
+    return rows
