@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -66,11 +68,25 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ]
         + [write(top / f"p{seed}", config("a", "b", seed=seed), PAIR, logged) for seed in range(1, 4)]
         + [write(top / "b", config("b"), scratch("b", (0, 1.0), (100, 30.0)))],
+        "explained": [explained(top / "looked")],
         "unfinished": [write(top / "begun", config("a", "b"), PAIR[:4], logged[:3])],
         "just begun": [write(top / "empty", config("a"))],
         "hostile": [write(top / HOSTILE.replace("/", ""), config("a"), [one | {"task": HOSTILE} for one in PAIR[:3]])],
     }
     return {name: write_report(runs, top / f"{name}.html") for name, runs in folders.items()}
+
+
+def explained(folder: Path) -> Path:
+    """A run with a picture of two rows, then and now, and a film that is none."""
+    write(folder, config("a", "b"), PAIR)
+    (folder / "explain").mkdir()
+    Image.new("RGB", (1038, 342), "navy").save(folder / "explain" / "a.png")
+    task = {"task": "a", "method": "attention rollout", "attention": "a.png", "video": None}
+    change = {"tasks": ["b"], "similarity": 0.9, "file": "a.png"}
+    task |= {"share_on_moving": {"trained": 0.2, "untrained": 0.1, "pixels": 0.02}, "after_later_stages": [change]}
+    alike = {"what": "learned policy tokens", "chord": "a.png", "heat": "a.png"}
+    (folder / "explain" / "explain.json").write_text(json.dumps({"tasks": [task], "similarity": [alike]}))
+    return folder
 
 
 def opened(browser: Chrome, page: Path, width: int = 1440) -> Chrome:
@@ -79,7 +95,7 @@ def opened(browser: Chrome, page: Path, width: int = 1440) -> Chrome:
     return browser
 
 
-NAMES = ["one", "four stages", "many seeds", "unfinished", "just begun", "hostile"]
+NAMES = ["one", "four stages", "many seeds", "explained", "unfinished", "just begun", "hostile"]
 
 
 @pytest.mark.parametrize("width", [390, 1440])
@@ -150,6 +166,18 @@ def test_a_whole_run_can_be_chosen(browser: Chrome, pages: dict[str, Path]) -> N
     assert names == ["p1", "p2", "p3"]
     choice.send_keys("p3")
     assert browser.find_element(By.CSS_SELECTOR, "#whole-chart figcaption").text == "p3"
+
+
+def test_the_slider_goes_from_then_to_now(browser: Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["explained"])
+    slider = browser.find_element(By.CSS_SELECTOR, ".slider input")
+    halves = browser.find_element(By.CSS_SELECTOR, ".halves")
+    slider.send_keys(Keys.END)
+    assert "--cut: 0%" in halves.get_attribute("style")
+    slider.send_keys(Keys.HOME)
+    assert "--cut: 100%" in halves.get_attribute("style")
+    for picture in browser.find_elements(By.CSS_SELECTOR, ".looks img"):
+        assert picture.get_attribute("alt")
 
 
 def test_the_retest_matrix_shows_every_stage(browser: Chrome, pages: dict[str, Path]) -> None:
