@@ -25,6 +25,7 @@ from ctrlformer.rollout import record_video
 from ctrlformer.runs import RunFolder
 from ctrlformer.training import restore_agent
 
+
 def train(
     tasks: str | Sequence[str],
     *,
