@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GL := $(VENV)/.gl
+RAY := $(VENV)/.ray
 
 EGL_PACKAGES := libegl1 libegl-mesa0 libgl1-mesa-dri
 OSMESA_PACKAGES := libosmesa6
@@ -47,7 +48,13 @@ $(GL): $(INSTALLED)
 test: $(GL)
 	$(PYTEST)
 
-test-slow: $(GL)
+# Without it the tests of sweeps on Ray are skipped.
+$(RAY): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]' </dev/null \
+	  || echo "ray cannot be installed here: its tests are skipped"
+	@touch $@
+
+test-slow: $(GL) $(RAY)
 	$(PYTEST) -m slow
 
 demo: $(GL)

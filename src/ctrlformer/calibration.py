@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from ctrlformer import launch
+from ctrlformer.errors import CtrlFormerError
 from ctrlformer.planning import PlannedRun
 from ctrlformer.presets import overridden
 from ctrlformer.progress import Progress
@@ -68,12 +69,18 @@ class _Stopwatch(Progress):
             raise _Enough
 
 
-def measure_speeds(runs: Iterable[PlannedRun]) -> dict[str, Speed]:
-    """The speed of every method among the runs, each on the first task that it learns."""
+def measure_speeds(runs: Iterable[PlannedRun], say: Callable[[str], None]) -> dict[str, Speed]:
+    """The speed of every method among the runs, each on the first task that it learns; `say` tells which cannot."""
     first: dict[str, PlannedRun] = {}
     for run in runs:
         first.setdefault(run.method, run)
-    return {method: _measure(run) for method, run in first.items()}
+    speeds = {}
+    for method, run in first.items():
+        try:
+            speeds[method] = _measure(run)
+        except CtrlFormerError as error:  # the run itself will fail as well, and then it is reported
+            say(f"{method} could not be timed: {error}")
+    return speeds
 
 
 def _measure(run: PlannedRun) -> Speed:
@@ -89,8 +96,8 @@ def _measure(run: PlannedRun) -> Speed:
 
 
 def hours(runs: Iterable[PlannedRun], speeds: Mapping[str, Speed]) -> float:
-    """Of all runs one after the other. An episode of another task is taken to have as many frames."""
-    return sum(_seconds(run, speeds[run.method]) for run in runs) / 3600
+    """Of all timed runs one after the other. An episode of another task is taken to have as many frames."""
+    return sum(_seconds(run, speeds[run.method]) for run in runs if run.method in speeds) / 3600
 
 
 def _seconds(run: PlannedRun, speed: Speed) -> float:

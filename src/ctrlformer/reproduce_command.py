@@ -192,7 +192,7 @@ def _say_cost(left: Mapping[str, PlannedRun], asked: Reproduce, console: Console
 def _say_hours(left: Mapping[str, PlannedRun], asked: Reproduce, console: Console) -> None:
     from ctrlformer.calibration import hours, measure_speeds
 
-    speeds = measure_speeds(left.values())
+    speeds = measure_speeds(left.values(), lambda text: _say(console, text))
     total = hours(left.values(), speeds)
     beside = f", {total / asked.jobs:.1f} if {asked.jobs} do not slow each other" if asked.jobs > 1 else ""
     each = ", ".join(f"{method} {speed.step:.3f} s" for method, speed in speeds.items())
