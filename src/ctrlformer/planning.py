@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
-from ctrlformer.config import Config, StageConfig, TransferConfig, differences
+from ctrlformer.config import Config, StageConfig, differences
 from ctrlformer.envs.tasks import action_repeat, canonical_task
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.experiments import WEIGHTS, Curriculum, Experiment, Method, Scale, check_names
@@ -96,6 +97,8 @@ class Plan:
     """Those of the experiment's that can be trained."""
     curricula: tuple[Curriculum, ...]
     runs: Mapping[str, PlannedRun]
+    places: Mapping[tuple[str, Curriculum, int], str]
+    """Which run ends what curriculum, by the scale's method and the seed."""
     left_out: tuple[str, ...]
     """Why some methods are missing."""
 
@@ -109,9 +112,8 @@ class Plan:
 
     def named_run(self, method: str, curriculum: Curriculum, seed: int) -> PlannedRun | None:
         """The run that ends the curriculum, for a method by the paper's name; none if it is not planned."""
-        if method not in self.methods:
-            return None
-        return self.runs.get(_planned(self.choice, self.methods[method], curriculum, seed).name)
+        place = self.methods.get(method, ""), curriculum, seed
+        return self.runs[self.places[place]] if place in self.places else None
 
 
 def make_plan(choice: Choice) -> Plan:
@@ -120,16 +122,18 @@ def make_plan(choice: Choice) -> Plan:
     methods, left_out = _trainable(choice)
     wanted = set(choice.tasks)
     curricula = tuple(one for one in choice.experiment.curricula if not wanted or wanted.issuperset(one.tasks))
-    plan = Plan(choice, methods, curricula, {}, tuple(left_out))
+    plan = Plan(choice, methods, curricula, {}, {}, tuple(left_out))
     runs: dict[str, PlannedRun] = {}
+    places: dict[tuple[str, Curriculum, int], str] = {}
     for method in methods.values():
-        for curriculum in curricula:
-            for seed in plan.seeds:
-                for run in _chain(choice, method, curriculum, seed):
-                    runs.setdefault(run.name, run)
+        settings = _settings(choice, method)
+        for curriculum, seed in product(curricula, plan.seeds):
+            for end, run in _chain(choice, method, dataclasses.replace(settings, seed=seed), curriculum):
+                runs.setdefault(run.name, run)
+                places[method, end, seed] = run.name
     if not runs:
         raise ConfigError("; ".join(["nothing is left to run", *left_out]) + ": choose other --tasks or --methods")
-    return dataclasses.replace(plan, runs=runs)
+    return dataclasses.replace(plan, runs=runs, places=places)
 
 
 def state_of(out: Path, run: PlannedRun, runs: Mapping[str, PlannedRun]) -> State:
@@ -194,30 +198,32 @@ def _needs_weights(method: Method) -> bool:
     return kind == "resnet50"
 
 
-def _chain(choice: Choice, method: str, curriculum: Curriculum, seed: int) -> Iterator[PlannedRun]:
-    """The runs that lead to the curriculum's end, the first one first."""
-    if curriculum.before_last:
-        yield from _chain(choice, method, curriculum.before_last, seed)
-    yield _planned(choice, method, curriculum, seed)
-
-
-def _planned(choice: Choice, name: str, curriculum: Curriculum, seed: int) -> PlannedRun:
-    scale, method = choice.scale, choice.scale.methods[name]
-    shared = _first_alike(scale, name)
-    tasks = [canonical_task(scale.stand_ins.get(task, task)) for task in curriculum.tasks]
-    frames = choice.frames or scale.frames
-    overrides = {**method.overrides, **scale.settings}
+def _settings(choice: Choice, name: str) -> Config:
+    """The method's settings, without tasks and seed."""
+    method = choice.scale.methods[name]
+    overrides = {**method.overrides, **choice.scale.settings}
     if _needs_weights(method):
         overrides[WEIGHTS] = choice.weights
+    return make_config((), method.preset, choice.frames or choice.scale.frames, 1, overrides)
+
+
+def _chain(
+    choice: Choice, method: str, settings: Config, curriculum: Curriculum
+) -> Iterator[tuple[Curriculum, PlannedRun]]:
+    """The runs that lead to the curriculum's end, the first one first, each with the part of it that it ends."""
+    scale = choice.scale
+    tasks = tuple(canonical_task(scale.stand_ins.get(task, task)) for task in curriculum.tasks)
+    shared = _first_alike(scale, method)
     if curriculum.before_last is None:
-        config = make_config(tasks, method.preset, frames, seed, overrides)
-        config = dataclasses.replace(config, together=curriculum.together)
-        return PlannedRun(_run_name(scale, shared, config, None), shared, config, None)
-    before = _planned(choice, name, curriculum.before_last, seed)
-    own = before.config.transfer
-    stage = StageConfig((tasks[-1],), frames, dataclasses.replace(own, **method.transfer))
+        config = dataclasses.replace(settings, tasks=tasks, together=curriculum.together)
+        yield curriculum, PlannedRun(_run_name(scale, shared, config), shared, config, None)
+        return
+    for part, before in _chain(choice, method, settings, curriculum.before_last):
+        yield part, before
+    transfer = dataclasses.replace(settings.transfer, **scale.methods[method].transfer)
+    stage = StageConfig((tasks[-1],), settings.training.frames, transfer)
     config = dataclasses.replace(before.config, added=(*before.config.added, stage))
-    return PlannedRun(_run_name(scale, shared, config, own), shared, config, before.name)
+    yield curriculum, PlannedRun(_run_name(scale, shared, config), shared, config, before.name)
 
 
 def _first_alike(scale: Scale, name: str) -> str:
@@ -231,10 +237,10 @@ def _first_stage(method: Method) -> tuple[str, dict[str, object]]:
     return method.preset, dict(method.overrides)
 
 
-def _run_name(scale: Scale, method: str, config: Config, own: TransferConfig | None) -> str:
+def _run_name(scale: Scale, method: str, config: Config) -> str:
     """What the run is, in a file name: scale, method, tasks, what is special about the transfer, frames, seed."""
     tasks = ("-with-" if config.together else "-then-").join(task.replace("/", "_") for task in config.all_tasks)
-    special = differences(own, config.stages[-1].transfer) if own else {}
+    special = differences(config.transfer, config.stages[-1].transfer)
     words = [f"{setting}_{value}" for setting, (_, value) in special.items()]
     return "-".join([scale.name, method, tasks, *words, _short(config.training.frames), f"seed{config.seed}"])
 

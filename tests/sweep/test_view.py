@@ -33,7 +33,7 @@ def test_what_is_shown(terminal: bool, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(view, "PLAIN_SECONDS", 0.0)
     monkeypatch.setattr(view, "LIVE_SECONDS", 0.0)
     shown = io.StringIO()
-    console = Console(file=shown, force_terminal=terminal, width=200)
+    console = Console(file=shown, force_terminal=terminal, width=200, highlight=False)
     with SweepView(PLAN.runs, tmp_path, console, {FIRST: "finished", TRANSFER: "new"}) as watching:
         watching.changed(TRANSFER, Status("running", attempts=2))
         watching.refresh()

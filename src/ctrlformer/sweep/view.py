@@ -39,7 +39,7 @@ class SweepView:
     ) -> None:
         self._runs, self._folder, self._console = runs, out / RUNS, console
         self._statuses = {name: Status("finished") for name, state in states.items() if state == "finished"}
-        self._live = Live(console=console, auto_refresh=False) if live and console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=True) if live and console.is_terminal else None
         self._shown = time.monotonic()
 
     def __enter__(self) -> SweepView:
