@@ -270,6 +270,7 @@ SCALES = {
                 "training.final_episodes": 1,
                 "training.checkpoint_every_frames": 20,
                 "training.log_every_steps": 10,
+                "training.precision": "fp32",  # or every process would probe for the faster one
                 "training.tensorboard": False,
                 "transfer.kept_observations": 20,
             },

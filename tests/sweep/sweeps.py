@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,25 @@ def words(out: Path, *more: str) -> list[str]:
     return ["reproduce", *grid, "--skip-calibration", "--out", str(out), *more]
 
 
-def spawn(out: Path, *more: str) -> subprocess.Popen[str]:
+@contextmanager
+def sweeping(out: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, which does not outlive the test."""
     command = [sys.executable, "-m", "ctrlformer", *words(out, *more)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def said_at_the_end(process: subprocess.Popen[str], code: int) -> str:
+    """All that the command printed, if it ended with that exit code."""
+    said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == code, said
+    return said
 
 
 def evals(out: Path) -> dict[str, list[dict[str, Any]]]:

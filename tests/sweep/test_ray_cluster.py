@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeps import SECONDS, evals, learning, spawn, until, words
+from sweeps import evals, learning, said_at_the_end, sweeping, until, words
 
 from ctrlformer.cli import main
 
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray then stays on the loopback interface, on Linux too
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so; its own 15 is next to nothing on a busy machine)
 NODE = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
 
 
@@ -37,11 +38,10 @@ def cluster() -> Iterator[Any]:
 
 def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     node = cluster.add_node(**NODE)
-    process = spawn(tmp_path, "--ray", cluster.address)
-    until(lambda: len(learning(tmp_path)) == 2, process)  # one on each node
-    cluster.remove_node(node, allow_graceful=False)
-    said, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, said
+    with sweeping(tmp_path, "--ray", cluster.address) as process:
+        until(lambda: len(learning(tmp_path)) == 2, process)  # one on each node
+        cluster.remove_node(node, allow_graceful=False)
+        said = said_at_the_end(process, 0)
     assert "its node or worker is gone" in said
     assert sum("] goes on: " in line for line in said.splitlines()) == 1
     assert evals(tmp_path) == undisturbed
@@ -53,15 +53,11 @@ def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(
     number: signal.Signals, undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("ray")
-    process = spawn(tmp_path, "--ray", "local")
-    until(lambda: learning(tmp_path), process)
-    process.send_signal(number)
-    said, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 128 + number, said
-    assert "the same command goes on" in said
+    with sweeping(tmp_path, "--ray", "local") as process:
+        until(lambda: learning(tmp_path), process)
+        process.send_signal(number)
+        assert "the same command goes on" in said_at_the_end(process, 128 + number)
     assert evals(tmp_path) != undisturbed
-    again = spawn(tmp_path, "--ray", "local")
-    said, _ = again.communicate(timeout=SECONDS)
-    assert again.returncode == 0, said
-    assert " begun" in said
+    with sweeping(tmp_path, "--ray", "local") as process:
+        assert " begun" in said_at_the_end(process, 0)
     assert evals(tmp_path) == undisturbed
