@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 GL := $(VENV)/.gl
 BROWSER := $(VENV)/.browser
+RAY := $(VENV)/.ray
 
 EGL_PACKAGES := libegl1 libegl-mesa0 libgl1-mesa-dri
 OSMESA_PACKAGES := libosmesa6
@@ -59,7 +60,13 @@ $(BROWSER): $(INSTALLED)
 test: $(GL) $(BROWSER)
 	$(PYTEST)
 
-test-slow: $(GL)
+# Without it the tests of sweeps on Ray are skipped.
+$(RAY): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]' </dev/null \
+	  || echo "ray cannot be installed here: its tests are skipped"
+	@touch $@
+
+test-slow: $(GL) $(RAY)
 	$(PYTEST) -m slow
 
 demo: $(GL)

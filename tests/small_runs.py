@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ctrlformer import checkpoint, launch
-from ctrlformer.api import make_config
 from ctrlformer.config import Config
+from ctrlformer.presets import make_config
 from ctrlformer.progress import Progress
 from ctrlformer.runs import RunFolder
 

@@ -10,8 +10,8 @@ import small_runs
 from small_runs import start
 
 import ctrlformer
-from ctrlformer.api import make_config
 from ctrlformer.errors import ConfigError, TaskError
+from ctrlformer.presets import make_config
 from ctrlformer.runs import RunFolder
 
 

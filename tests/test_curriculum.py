@@ -131,6 +131,19 @@ def test_adding_a_task_gives_what_training_both_gives(heads: str, first: RunFold
     assert added.config.stages[1] == whole.config.stages[1]
 
 
+def test_a_run_that_was_copied_is_free_again_while_the_copy_learns(first: RunFolder, tmp_path: Path) -> None:
+    class Copying(Progress):
+        copies = 0
+
+        def step(self, frames: int, episode_return: float | None) -> None:
+            with first.lock(patience=0.0):
+                self.copies += 1
+
+    watching = Copying()
+    launch.add(first.path, "toy/slide", 12, None, watching, tmp_path / "copy")
+    assert watching.copies == 6
+
+
 def test_an_added_stage_that_was_stopped_resumes_exactly(first: RunFolder, tmp_path: Path) -> None:
     whole = launch.add(first.path, "toy/slide", 30, None, Progress(), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import small_runs
 
 from ctrlformer import runs
 from ctrlformer.errors import CheckpointError, NonFiniteError, RunError
@@ -211,3 +212,10 @@ def test_the_environment_says_what_the_run_ran_on(run: RunFolder) -> None:
 def test_a_run_is_read_without_torch() -> None:
     script = "import sys, ctrlformer.runs; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_stages_done_are_seen_without_torch_and_nonsense_counts_as_none(tmp_path: Path) -> None:
+    run = small_runs.start(tmp_path / "whole", small_runs.small_config("toy/reach", "toy/slide", training__frames=12))
+    assert run.stages_done() == 2
+    (run.checkpoints / "last").write_text("../../elsewhere\n")
+    assert run.stages_done() == 0

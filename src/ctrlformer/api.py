@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,18 +15,15 @@ from numpy.typing import NDArray
 from ctrlformer import checkpoint, launch
 from ctrlformer.agents import SacAgent
 from ctrlformer.agents.sac import Policy
-from ctrlformer.config import Config, from_json, to_json
 from ctrlformer.envs import canonical_task, make_env
 from ctrlformer.errors import ConfigError
 from ctrlformer.hardware import choose_device
-from ctrlformer.presets import preset as preset_config
+from ctrlformer.presets import make_config, overridden
 from ctrlformer.progress import watching
 from ctrlformer.rollout import evaluate as play_episodes
 from ctrlformer.rollout import record_video
 from ctrlformer.runs import RunFolder
 from ctrlformer.training import restore_agent
-
-SECTIONS = ("env", "encoder", "agent", "transfer", "training")
 
 
 def train(
@@ -87,7 +83,7 @@ def add(
     [('toy/reach', 'final'), ('toy/slide', 'final'), ('toy/reach', 'retest')]
     """
     own = RunFolder.open(Path(run)).config
-    config = _overridden(own, overrides or {}, ("transfer",))
+    config = overridden(own, overrides or {}, ("transfer",))
     with watching(quiet) as progress:
         return launch.add(Path(run), task, frames, config.transfer, progress, Path(into) if into else None)
 
@@ -190,29 +186,3 @@ class TrainedAgent:
         name = canonical_task(task)
         self.learner.policy(name, explore=False)
         return name
-
-
-def make_config(
-    tasks: Sequence[str], preset: str, frames: int | None, seed: int, overrides: Mapping[str, Any]
-) -> Config:
-    """A preset with changes, every one of them checked.
-
-    >>> make_config(["toy/reach"], "tiny", 100, 1, {"agent.discount": 0.9}).agent.discount
-    0.9
-    """
-    base = dataclasses.replace(preset_config(preset), tasks=tuple(tasks), seed=seed)
-    if frames is not None:
-        base = dataclasses.replace(base, training=dataclasses.replace(base.training, frames=frames))
-    return _overridden(base, overrides, SECTIONS)
-
-
-def _overridden(config: Config, overrides: Mapping[str, Any], sections: Sequence[str]) -> Config:
-    """The config with other values for settings of these sections, by their dotted names."""
-    data = json.loads(to_json(config))
-    for name, value in overrides.items():
-        section, _, field = name.partition(".")
-        if section not in sections or field not in data[section]:
-            example = f"{sections[0]}.{next(iter(data[sections[0]]))}"
-            raise ConfigError(f"unknown setting {name!r}: settings look like {example!r}")
-        data[section][field] = value
-    return from_json(json.dumps(data))

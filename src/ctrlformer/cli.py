@@ -30,9 +30,9 @@ from ctrlformer.config import (
     differences,
 )
 from ctrlformer.errors import ConfigError, CtrlFormerError
+from ctrlformer.reproduce_command import Reproduce
+from ctrlformer.stopping import EXIT_WITHIN
 from ctrlformer.switches import spelled_out, switches
-
-EXIT_WITHIN = 7.0  # seconds from a signal to the end of the update under way; saving comes after
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
@@ -348,6 +348,7 @@ COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
     "probe": Probe,
     "bench": Bench,
+    "reproduce": Reproduce,
 }
 
 

@@ -42,12 +42,17 @@ def start(config: Config, folder: Path | None, progress: Progress, exit_within: 
     return run
 
 
-def resume(folder: Path, progress: Progress, exit_within: float | None = None) -> RunFolder:
-    """Go on exactly where the run in `folder` stopped; a finished one stays as it is."""
+def resume(
+    folder: Path, progress: Progress, exit_within: float | None = None, patience: float | None = None
+) -> RunFolder:
+    """Go on exactly where the run in `folder` stopped; a finished one stays as it is.
+
+    `patience` is how many seconds another process that holds the run is waited for, here and in `add`.
+    """
     run = RunFolder.open(folder)
     check_trackers(run.config)
     _with_weights(run.config)  # a file that is gone, or is another, stops here
-    with run.lock(), StopRequest(exit_within) as stop:
+    with run.lock(patience), StopRequest(exit_within) as stop:
         _check_machine(run, progress)
         _go_on(run, progress, stop)
     return run
@@ -61,6 +66,7 @@ def add(
     progress: Progress,
     into: Path | None = None,
     exit_within: float | None = None,
+    patience: float | None = None,
 ) -> RunFolder:
     """One more stage on the finished run in `folder`, or on a copy of it at `into`.
 
@@ -72,14 +78,14 @@ def add(
     budget = own.training.frames if frames is None else frames
     stage = StageConfig((canonical_task(task),), budget, transfer or own.transfer)
     config = dataclasses.replace(own, added=(*own.added, stage))
-    with ExitStack() as stack:
-        stop = stack.enter_context(StopRequest(exit_within))
-        stack.enter_context(run.lock())
+    with StopRequest(exit_within) as stop, ExitStack() as held:
+        held.enter_context(run.lock(patience))
         _require_finished(run)
         pixel_fingerprint(config.env, stage.tasks[0])  # a task that cannot be shown fails here
         if into is not None:
             run = run.copy(into)
-            stack.enter_context(run.lock())
+            held.close()  # of what was copied: others may copy it too while this one learns
+            held.enter_context(run.lock())
         _check_machine(run, progress)
         run.extend(config)
         run.write_environment(**_facts(config))

@@ -7,10 +7,15 @@ this file tells how it differs; `ctrlformer presets --diff A B` prints the same.
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig
+from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig, from_json, to_json
 from ctrlformer.errors import ConfigError
+
+SECTIONS = ("env", "encoder", "agent", "transfer", "training")
 
 PAPER = Config()
 
@@ -117,3 +122,29 @@ def preset(name: str) -> Config:
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(PRESETS)}"
         raise ConfigError(f"unknown preset {name!r}: {hint}")
     return PRESETS[name]
+
+
+def make_config(
+    tasks: Sequence[str], preset_name: str, frames: int | None, seed: int, overrides: Mapping[str, Any]
+) -> Config:
+    """A preset with changes, every one of them checked.
+
+    >>> make_config(["toy/reach"], "tiny", 100, 1, {"agent.discount": 0.9}).agent.discount
+    0.9
+    """
+    base = replace(preset(preset_name), tasks=tuple(tasks), seed=seed)
+    if frames is not None:
+        base = replace(base, training=replace(base.training, frames=frames))
+    return overridden(base, overrides)
+
+
+def overridden(config: Config, overrides: Mapping[str, Any], sections: Sequence[str] = SECTIONS) -> Config:
+    """The config with other values for settings of these sections, by their dotted names."""
+    data = json.loads(to_json(config))
+    for name, value in overrides.items():
+        section, _, field = name.partition(".")
+        if section not in sections or field not in data[section]:
+            example = f"{sections[0]}.{next(iter(data[sections[0]]))}"
+            raise ConfigError(f"unknown setting {name!r}: settings look like {example!r}")
+        data[section][field] = value
+    return from_json(json.dumps(data))

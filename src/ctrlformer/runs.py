@@ -145,14 +145,17 @@ class RunFolder:
         return path
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run for one training. The system lets go of it when the process dies, so it is never stale."""
+    def lock(self, patience: float | None = None) -> Iterator[None]:
+        """Hold the run for one training. The system lets go of it when the process dies, so it is never stale.
+
+        `patience` is how many seconds another holder is waited for; none takes `LOCK_SECONDS`.
+        """
         path = self.path / LOCK
         with contextlib.ExitStack() as stack:
             try:
                 descriptor = open_regular(path, WRITE)
                 stack.callback(os.close, descriptor)
-                _take(descriptor)
+                _take(descriptor, LOCK_SECONDS if patience is None else patience)
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             except BlockingIOError:
@@ -160,6 +163,21 @@ class RunFolder:
             except OSError as error:
                 raise RunError(f"cannot lock run {self.path}: {reason(error)}") from error
             yield
+
+    def stages_done(self) -> int:
+        """Stages that the newest checkpoint has behind it; 0 without one.
+
+        A look at one small file, for plans and overviews: whoever goes on from the checkpoint verifies it.
+        """
+        try:
+            newest = read_bounded(self.checkpoints / "last", SMALL_FILE_BYTES).decode().strip()
+            if not re.fullmatch(r"\d{1,20}(\.\d{1,20})?", newest):
+                return 0
+            trainer = parse_json(read_bounded(self._inside("checkpoints", newest) / "trainer.json", LOG_BYTES))
+            stage = trainer["position"]["stage"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return 0
+        return stage if type(stage) is int else 0
 
     def append_metrics(self, row: Mapping[str, JSON]) -> None:
         """One row of training figures."""
@@ -254,9 +272,9 @@ def _file_name(task: str) -> str:
     return task.replace("/", "+")
 
 
-def _take(descriptor: int) -> None:
+def _take(descriptor: int, patience: float) -> None:
     """Lock the file. A holder just killed may leave a child that dies, or lets go of the file, a moment later."""
-    deadline = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + patience
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,13 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from ctrlformer.bootstrap import Comparison, Interval, Measure, SeedScore, Statistic, compare
+from ctrlformer.bootstrap import Comparison, Measure, SeedScore, Statistic, compare
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.files import JSON, to_json, write_atomic
 from ctrlformer.measures import (
@@ -39,8 +36,7 @@ from ctrlformer.measures import (
     retest_matrix,
     score_at,
 )
-
-Cells: TypeAlias = list[list[str]]
+from ctrlformer.tables import Cells, as_table, frames_text, interval_text, short
 
 FIGURES = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
 COMPARISONS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
@@ -62,9 +58,9 @@ class Figure:
 
     def cells(self) -> list[str]:
         found = self.statistic
-        frames = _frames(self.frames) if self.frames else ""
-        mean = f"{_short(found.mean)} ± {_short(found.std)}" if found.runs > 1 else _short(found.mean)
-        ranges = _range(found.mean_interval), _range(found.iqm_interval)
+        frames = frames_text(self.frames) if self.frames else ""
+        mean = f"{short(found.mean)} ± {short(found.std)}" if found.runs > 1 else short(found.mean)
+        ranges = interval_text(found.mean_interval), interval_text(found.iqm_interval)
         return [
             self.measure,
             self.task or "all",
@@ -72,7 +68,7 @@ class Figure:
             str(found.runs),
             mean,
             ranges[0],
-            _short(found.iqm),
+            short(found.iqm),
             ranges[1],
         ]
 
@@ -93,15 +89,15 @@ class Contrast:
     def cells(self) -> list[str]:
         found = self.comparison
         runs = f"{found.transfer_runs} and {found.scratch_runs}{', paired' if found.paired else ''}"
-        mean = _short(found.mean), _range(found.mean_interval)
+        mean = short(found.mean), interval_text(found.mean_interval)
         return [
             self.measure,
             self.task,
-            _frames(self.frames),
+            frames_text(self.frames),
             runs,
             *mean,
-            _short(found.iqm),
-            _range(found.iqm_interval),
+            short(found.iqm),
+            interval_text(found.iqm_interval),
         ]
 
 
@@ -278,37 +274,6 @@ def _print(summary: Summary) -> None:
         console.print(note, markup=False, soft_wrap=True)
 
 
-def as_table(title: str, cells: Cells) -> Table:
-    headings, *lines = cells
-    table = Table(*headings, title=title)
-    for line in lines:
-        table.add_row(*map(Text, line))  # Text: a bracket in a task's name is no markup
-    return table
-
-
 def _run_json(run: RunScores) -> dict[str, JSON]:
     matrix = [[None if math.isnan(score) else score for score in line] for line in retest_matrix(run).tolist()]
     return {"run": run.name, "seed": run.seed, "tasks": run.stages, "retests": matrix}
-
-
-def _short(value: float | None) -> str:
-    """At least four digits, and no more decimals than they need.
-
-    >>> _short(846.3), _short(1000.0), _short(-0.1234567), _short(None)
-    ('846.3', '1000', '-0.1235', 'undefined')
-    """
-    if value is None:
-        return "undefined"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _frames(span: tuple[int, int]) -> str:
-    """
-    >>> _frames((50_000, 100_000)), _frames((500, 500))
-    ('50,000 to 100,000', '500')
-    """
-    return " to ".join(f"{count:,}" for count in sorted(set(span)))
-
-
-def _range(interval: Interval | None) -> str:
-    return f"{_short(interval.low)} to {_short(interval.high)}" if interval else ""

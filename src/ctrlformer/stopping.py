@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EXIT_WITHIN = 7.0  # seconds from a signal to the end of the update under way; saving comes after
 
 
 class StopRequest:

@@ -13,7 +13,7 @@ from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.envs.toy import REWARD_SCALE, TOUCHING
 
-TASKS = {"toy/slide": 1, "toy/reach": 2, "toy/reach_sparse": 2}
+TASKS = {"toy/slide": 1, "toy/slide_sparse": 1, "toy/reach": 2, "toy/reach_sparse": 2}
 
 
 def centre(frame: NDArray[np.uint8], colour: NDArray[np.bool_]) -> NDArray[np.float64]:

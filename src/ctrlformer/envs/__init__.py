@@ -55,7 +55,7 @@ def _make_simulator(task: str, config: EnvConfig) -> Simulator:
     if kind == "toy":
         from ctrlformer.envs.toy import Toy
 
-        return Toy(axes=1 if name == "slide" else 2, sparse=name == "reach_sparse")
+        return Toy(axes=1 if name.startswith("slide") else 2, sparse=name.endswith("_sparse"))
     if kind == "gym":
         from ctrlformer.envs.gym import make_gym
 

@@ -47,7 +47,7 @@ MANIPULATION: tuple[str, ...] = (
     "stack_3_bricks",
 )
 
-TOY: tuple[str, ...] = ("reach", "reach_sparse", "slide")
+TOY: tuple[str, ...] = ("reach", "reach_sparse", "slide", "slide_sparse")
 
 # Frames per step. The paper's table is DrQ's: cartpole 8, reacher 4, finger 2, walker 2. DrQ adds cheetah and
 # ball_in_cup at 4. Everything else, manipulation, Gymnasium and toy tasks too, repeats an action twice.

@@ -1,4 +1,4 @@
-"""Three small pixel tasks in plain numpy, for tests, examples and machines without OpenGL.
+"""Four small pixel tasks in plain numpy, for tests, examples and machines without OpenGL.
 
 A white ball has to be steered onto a green one. Where the green ball lies is drawn anew in every episode
 and shown in the picture alone, so a policy that does not look cannot do well.
@@ -24,8 +24,8 @@ BALL_COLOUR = np.array([250, 250, 250], np.float64)
 
 
 class Toy:
-    """Steer the ball in `axes` directions: 1 is `toy/slide`, 2 is `toy/reach`, or with a sparse reward
-    `toy/reach_sparse`."""
+    """Steer the ball in `axes` directions: 1 is `toy/slide`, 2 is `toy/reach`; with a sparse reward `toy/slide_sparse`
+    and `toy/reach_sparse`."""
 
     def __init__(self, axes: int, sparse: bool = False) -> None:
         self._axes, self._sparse = axes, sparse

@@ -1,0 +1,88 @@
+"""One run of a sweep: started, or gone on with from wherever an earlier attempt came to.
+
+As a program, `python -m ctrlformer.sweep.worker` reads a job from its standard input. It stops, and saves, when the
+process that started it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from ctrlformer import launch
+from ctrlformer.config import from_json
+from ctrlformer.errors import CtrlFormerError
+from ctrlformer.files import remove_folder
+from ctrlformer.planning import check_as_planned, is_half_copied
+from ctrlformer.progress import Progress, watching
+from ctrlformer.runs import CONFIG, RunFolder
+from ctrlformer.stopping import EXIT_WITHIN
+from ctrlformer.sweep.jobs import Job
+
+PATIENCE = 60.0  # seconds for which another process may hold a run: a copy being made of it, or an attempt that dies
+SIGNAL_WHEN_PARENT_DIES = 1  # Linux's PR_SET_PDEATHSIG
+
+
+def carry_out(job: Job, progress: Progress, exit_within: float | None = None) -> None:
+    """Train the run to its end; what an earlier attempt has done is not done again."""
+    folder, planned = Path(job.folder), from_json(job.config)
+    parent = RunFolder.open(Path(job.parent)) if job.parent else None
+    if parent:
+        _discard_half_copy(folder, parent)
+    if (folder / CONFIG).exists():
+        check_as_planned(RunFolder.open(folder), planned)
+        launch.resume(folder, progress, exit_within, PATIENCE)
+    elif parent:
+        stage = planned.stages[-1]
+        (task,) = stage.tasks
+        launch.add(parent.path, task, stage.frames, stage.transfer, progress, folder, exit_within, PATIENCE)
+    else:
+        launch.start(planned, folder, progress, exit_within)
+
+
+def _discard_half_copy(folder: Path, parent: RunFolder) -> None:
+    """Remove a copy that was cut off: there is nothing in it that the parent does not have."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(parent.lock(PATIENCE))  # whoever copies it holds it
+        if not (folder / CONFIG).exists():
+            return
+        found = RunFolder.open(folder)
+        if is_half_copied(found, parent.config):
+            held.enter_context(found.lock(PATIENCE))
+            if is_half_copied(RunFolder.open(folder), parent.config):
+                remove_folder(folder)
+
+
+def main() -> int:
+    """The exit code is that of the command line: 0, 2 after a clear line, 130 or 143 after a signal."""
+    signal.signal(signal.SIGTERM, _terminate)
+    _stop_with_parent()
+    try:
+        with watching() as progress:
+            carry_out(Job.from_json(sys.stdin.read()), progress, EXIT_WITHIN)
+    except (CtrlFormerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _stop_with_parent() -> None:
+    ctypes.CDLL(None).prctl(SIGNAL_WHEN_PARENT_DIES, signal.SIGTERM)
+    if os.getppid() == 1:  # it has died already
+        raise SystemExit(128 + signal.SIGTERM)
+
+
+def _terminate(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""A sweep on real Ray nodes of one machine: a node that dies, runs that are stopped and gone on with."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeps import evals, learning, said_at_the_end, sweeping, until, words
+
+from ctrlformer.cli import main
+
+pytestmark = pytest.mark.slow
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray then stays on the loopback interface, on Linux too
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so; its own 15 is next to nothing on a busy machine)
+NODE = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("undisturbed")
+    assert main(words(out, "--jobs", "0")) == 0
+    return evals(out)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+
+
+def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
+    node = cluster.add_node(**NODE)
+    with sweeping(tmp_path, "--ray", cluster.address) as process:
+        until(lambda: len(learning(tmp_path)) == 2, process)  # one on each node
+        cluster.remove_node(node, allow_graceful=False)
+        said = said_at_the_end(process, 0)
+    assert "its node or worker is gone" in said
+    assert sum("] goes on: " in line for line in said.splitlines()) == 1
+    assert evals(tmp_path) == undisturbed
+    assert sorted(line.split(": ")[1] for line in said.splitlines() if "] finished: " in line) == sorted(undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(
+    number: signal.Signals, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    with sweeping(tmp_path, "--ray", "local") as process:
+        until(lambda: learning(tmp_path), process)
+        process.send_signal(number)
+        assert "the same command goes on" in said_at_the_end(process, 128 + number)
+    assert evals(tmp_path) != undisturbed
+    with sweeping(tmp_path, "--ray", "local") as process:
+        assert " begun" in said_at_the_end(process, 0)
+    assert evals(tmp_path) == undisturbed
