@@ -47,6 +47,16 @@ def test_the_first_stage_of_a_transfer_counts_as_from_scratch(tmp_path: Path) ->
     assert [(line["label"], line["runs"]) for line in first["series"]] == [("tiny, from scratch", 2)]
 
 
+def test_a_run_and_what_goes_on_from_it_count_once(tmp_path: Path) -> None:
+    runs = [
+        told(tmp_path / "alone", config("a", seed=1), PAIR[:3]),
+        told(tmp_path / "pair", config("a", "b", seed=1), PAIR),
+        told(tmp_path / "other", config("a", seed=2), PAIR[:3]),
+    ]
+    first = charts.learning_curves(runs)[0]
+    assert [line["runs"] for line in first["series"]] == [2]
+
+
 def test_a_whole_run_lays_its_stages_end_to_end(tmp_path: Path) -> None:
     (whole,) = charts.whole_runs([told(tmp_path / "pair", config("a", "b"), PAIR)])
     assert whole["borders"] == [{"x": 0, "label": "a"}, {"x": 100, "label": "b"}]
@@ -81,3 +91,11 @@ def test_two_hundred_runs_keep_within_their_points(tmp_path: Path) -> None:
     one = told(tmp_path / "run", config("a"), (), metrics(0, range(10, 5010, 10), q=1.0, critic_loss=1.0))
     (first, *_) = charts.training_figures([one] * 200)
     assert sum(len(line["x"]) for line in first["series"]) <= 200 * 20
+
+
+def test_known_tasks_are_marked_with_what_others_reached() -> None:
+    assert charts.reference_marks("cartpole_swingup") == [
+        {"label": "paper, 100k", "y": 759},
+        {"label": "drq_planet, 100k", "y": 777},
+    ]
+    assert charts.reference_marks("toy/reach") == []

@@ -9,7 +9,8 @@ import numpy as np
 
 from ctrlformer.bootstrap import Array, Statistic
 from ctrlformer.files import JSON
-from ctrlformer.measures import RETEST, Curve, RunScores, learning_curve
+from ctrlformer.measures import FINAL, LEARN, RETEST, Curve, RunScores, learning_curve
+from ctrlformer.references import paper_scores, public_scores
 from ctrlformer.report.told_runs import ToldRun
 from ctrlformer.runs import Row
 
@@ -29,6 +30,7 @@ FIGURES = {
     "gradient_norm": "Norm of the gradient",
     "learner_busy": "Share of time in updates",
 }
+MARKED_FRAMES = 100_000
 DRIFT, SPEED = "drift/", "frames a second"
 
 
@@ -56,17 +58,40 @@ def groups(runs: Sequence[ToldRun]) -> list[Group]:
             before = tuple(old for old, earlier in run.scores.stages.items() if earlier < stage)
             method = run.method if before else run.plain_method
             key = (method, run.plain_method, task, before)
-            found.setdefault(key, Group(*key, [])).runs.append(run.scores)
+            group = found.setdefault(key, Group(*key, []))
+            if not any(_same_stage(run.scores, other, task) for other in group.runs):
+                group.runs.append(run.scores)
     return list(found.values())
+
+
+def _same_stage(one: RunScores, other: RunScores, task: str) -> bool:
+    """Whether both have the very same training of the task: one goes on from the other, and must not count twice."""
+    return one.seed == other.seed and one.of_task(task, LEARN, FINAL) == other.of_task(task, LEARN, FINAL)
 
 
 def learning_curves(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
     """One chart per task, one line per group of seeds: mean, and a 95 % band where there are several."""
     charts: dict[str, dict[str, JSON]] = {}
     for group in groups(runs):
-        chart = charts.setdefault(group.task, {"task": group.task, "series": []})
+        chart = charts.setdefault(group.task, {"task": group.task, "series": [], "marks": reference_marks(group.task)})
         chart["series"].append({"label": group.label, "method": group.method, **_over_seeds(group)})
     return list(charts.values())
+
+
+def reference_marks(task: str) -> list[dict[str, JSON]]:
+    """What others reached from scratch by the frames at which the paper first looks: its own score, and the best public
+    one."""
+    paper = [
+        score.mean
+        for score in paper_scores("same_domain")
+        if (score.method, score.task, score.protocol, score.frames) == ("ctrlformer", task, "scratch", MARKED_FRAMES)
+    ]
+    public = [(score.mean, score.system) for score in public_scores(task) if score.frames == MARKED_FRAMES]
+    marks = [{"label": f"paper, {MARKED_FRAMES // 1000}k", "y": mean} for mean in paper if mean is not None]
+    if public:
+        best, system = max(public)
+        marks.append({"label": f"{system}, {MARKED_FRAMES // 1000}k", "y": best})
+    return marks
 
 
 def _over_seeds(group: Group) -> dict[str, JSON]:

@@ -51,6 +51,7 @@ class Chart {
   // `series`: lists x and y, maybe low and high; `fromZero`: whether the axis starts at 0.
   constructor(parent, title, series, looks, options = {}) {
     Object.assign(this, { title, series, looks, options });
+    this.marks = options.marks || [];
     this.figure = element("figure", { class: "chart" });
     this.figure.append(element("figcaption", {}, title));
     this.svg = element("svg", { tabindex: "0", role: "img" });
@@ -83,6 +84,7 @@ class Chart {
     this.axes();
     const borders = this.options.borders || [];
     borders.forEach((border, i) => this.border(border, i + 1 < borders.length ? this.x(borders[i + 1].x) : this.width));
+    for (const mark of this.marks) this.mark(mark);
     for (const one of shown) this.line(one);
   }
 
@@ -91,6 +93,7 @@ class Chart {
     let low = Infinity, high = -Infinity;
     for (const one of shown) for (const list of [one.y, one.low || [], one.high || []])
       for (const value of list) { low = Math.min(low, value); high = Math.max(high, value); }
+    for (const { y } of this.marks) high = Math.max(high, y);
     if (this.options.fromZero) low = Math.min(0, low);
     if (high === low) { high += 1; low -= this.options.fromZero ? 0 : 1; }
     const [left, right] = [Math.min(...xs), Math.max(...xs)];
@@ -111,6 +114,14 @@ class Chart {
       this.svg.append(element("text", { x: this.x(value), y: HEIGHT - 16, "text-anchor": "middle" }, short(value)));
     }
     this.svg.append(element("text", { x: this.width - MARGIN.right, y: HEIGHT - 2, "text-anchor": "end" }, "frames"));
+  }
+
+  // What others reached; its label stands above its line, or below it where another stands above.
+  mark({ label, y }) {
+    const place = this.y(y);
+    const above = this.marks.some((other) => other.y > y && this.y(y) - this.y(other.y) < 16);
+    this.svg.append(element("line", { class: "mark", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: place, y2: place }));
+    this.svg.append(element("text", { class: "mark-label", x: this.width - MARGIN.right, y: above ? place + 13 : place - 4, "text-anchor": "end" }, `${label}: ${short(y)}`));
   }
 
   // A stage's beginning; its name as far as there is room before `end`.
@@ -222,7 +233,7 @@ function legend(holder, looks, charts) {
 
 function family(charts, chartsHolder, legendHolder, title, options) {
   const looks = new Looks(charts.flatMap((chart) => chart.series.map((one) => one.label)));
-  const drawn = charts.map((chart) => new Chart(chartsHolder, title(chart), chart.series, looks, options));
+  const drawn = charts.map((chart) => new Chart(chartsHolder, title(chart), chart.series, looks, { ...options, marks: chart.marks }));
   legend(legendHolder, looks, drawn);
   return drawn;
 }
