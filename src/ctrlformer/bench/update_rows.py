@@ -88,7 +88,7 @@ def agent_and_batch(config: Config) -> tuple[SacAgent, Batch]:
     """An agent with one task, and a batch as its trainer would draw it."""
     agent = SacAgent(config)
     agent.add_task(TASK, ACTIONS)
-    draws = Draws(filled_replay(REPLAY_STEPS), np.random.default_rng(0), config.agent, agent.views)
+    draws = Draws(filled_replay(REPLAY_STEPS), np.random.default_rng(0), agent.draw, config.agent.updates_per_step)
     return agent, draws.take()[0].batch
 
 
