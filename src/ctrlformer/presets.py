@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 
-from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig
+from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig, TransferConfig
 from ctrlformer.errors import ConfigError
 
 PAPER = Config()
@@ -54,6 +54,16 @@ RESNET50_SAC = replace(
     preset="resnet50_sac",
     encoder=EncoderConfig(kind="resnet50"),
     agent=replace(PAPER.agent, contrastive=False, q_regularisation=False, shift=0, target_encoder="critic"),
+)
+
+# Dreamer, with the settings of its own paper: a round of updates there follows every 5 steps on average, too. The
+# world model of one task is the next one's start and has new dynamics to learn: it is not slowed down.
+DREAMER = replace(
+    PAPER,
+    preset="dreamer",
+    agent=AgentConfig(kind="dreamer", batch_size=50, gradient_clip=100.0, update_every=5),
+    transfer=TransferConfig(encoder_lr_scale=1.0),
+    training=replace(PAPER.training, precision="fp32"),
 )
 
 # The smallest CtrlFormer that learns the cartpole tasks on two CPU cores; docs/results.md says how it was found.
@@ -103,7 +113,9 @@ TINY = replace(
     ),
 )
 
-PRESETS = {config.preset: config for config in (COMPACT, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, TINY)}
+PRESETS = {
+    config.preset: config for config in (COMPACT, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, TINY)
+}
 
 
 def preset(name: str) -> Config:
