@@ -88,11 +88,13 @@ def test_a_task_is_added_and_a_frozen_world_keeps_the_old_one(unbroken: RunFolde
     assert max(row["drift/toy/reach"] for row in run.read_metrics() if row["stage"] == 1) < 1e-5
 
 
-def test_rehearsing_is_refused_in_one_line(
+def test_what_it_cannot_do_is_refused_in_one_line(
     unbroken: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match="rehearse"):
         small_dreamer(transfer__protect="rehearse")
+    with pytest.raises(ConfigError, match="fp32"):
+        small_dreamer(training__precision="bf16")
     assert main(["add", str(unbroken.path), "toy/slide", "--transfer.protect", "rehearse"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -115,3 +117,37 @@ def test_a_loaded_agent_remembers_its_episode_until_the_next_begins(unbroken: Ru
     assert not np.array_equal(first, second)
     agent.begin_episode()
     assert np.array_equal(agent.act(pixels), first)
+
+
+LEARNING: dict[str, Any] = {
+    "agent.batch_size": 32,
+    "agent.update_every": 1,
+    "agent.discount": 0.9,
+    "dreamer.frame_size": 32,
+    "dreamer.conv_width": 8,
+    "dreamer.deterministic": 64,
+    "dreamer.stochastic": 16,
+    "dreamer.hidden": 64,
+    "dreamer.head_width": 64,
+    "dreamer.sequence_length": 8,
+    "dreamer.horizon": 8,
+    "dreamer.kl_scale": 0.1,
+    "dreamer.free_nats": 0.0,
+    "dreamer.model_learning_rate": 2e-3,
+    "dreamer.actor_learning_rate": 1e-3,
+    "dreamer.value_learning_rate": 1e-3,
+    "dreamer.initial_deviation": 1.0,
+    "training.seed_steps": 250,
+    "training.eval_every_frames": 100_000,  # at the start and at the end only, the same episodes
+    "training.eval_episodes": 20,
+    "training.final_episodes": 20,
+    "training.replay_capacity": 5000,
+    "training.tensorboard": False,
+}
+
+
+@pytest.mark.slow  # 1250 updates: two minutes of one core
+def test_it_learns_a_task_from_pixels(tmp_path: Path) -> None:
+    run = api.train("toy/slide", preset="dreamer", frames=3000, run=tmp_path / "run", overrides=LEARNING, quiet=True)
+    untrained, trained = (row["mean"] for row in run.read_evals())
+    assert trained > 1.4 * untrained, (untrained, trained)

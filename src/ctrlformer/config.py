@@ -309,6 +309,8 @@ class Config:
             raise ConfigError(
                 "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
             )
+        if self.agent.kind == "dreamer" and self.training.precision == "bf16":
+            raise ConfigError("agent.kind dreamer computes in fp32: set training.precision fp32")
 
     @property
     def stages(self) -> tuple[StageConfig, ...]:
