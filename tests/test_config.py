@@ -83,3 +83,9 @@ def test_differences_name_the_field() -> None:
     paper = PRESETS["paper"]
     changed = dataclasses.replace(paper, encoder=dataclasses.replace(paper.encoder, dim=96))
     assert differences(paper, changed) == {"encoder.dim": (192, 96)}
+
+
+def test_a_run_from_before_dreamer_is_read_as_it_was() -> None:
+    data = json.loads(to_json(PRESETS["compact"]))
+    del data["dreamer"], data["agent"]["kind"], data["agent"]["update_every"]
+    assert from_json(json.dumps(data)) == PRESETS["compact"]

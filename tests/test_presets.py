@@ -4,7 +4,7 @@ import pytest
 
 from ctrlformer.config import differences
 from ctrlformer.errors import ConfigError
-from ctrlformer.presets import DRQ, DRQ_CONTRASTIVE, OFFICIAL, PAPER, PRESETS, RESNET50_SAC, preset
+from ctrlformer.presets import DREAMER, DRQ, DRQ_CONTRASTIVE, OFFICIAL, PAPER, PRESETS, RESNET50_SAC, preset
 
 
 def test_official_is_the_decisions_table() -> None:
@@ -41,6 +41,20 @@ def test_resnet50_sac_is_the_papers_but_for_what_stored_features_forbid() -> Non
         "agent.shift": (4, 0),
     }
     assert (RESNET50_SAC.agent.batch_size, RESNET50_SAC.agent.learning_rate) == (512, 1e-4)
+
+
+def test_dreamer_is_its_own_papers() -> None:
+    agent, settings = DREAMER.agent, DREAMER.dreamer
+    assert (agent.batch_size, settings.sequence_length, settings.horizon) == (50, 50, 15)
+    assert (settings.deterministic, settings.stochastic, settings.free_nats) == (200, 30, 3.0)
+    assert (agent.discount, settings.return_mixing, settings.exploration_noise) == (0.99, 0.95, 0.3)
+    assert (settings.model_learning_rate, settings.actor_learning_rate, settings.value_learning_rate) == (
+        6e-4,
+        8e-5,
+        8e-5,
+    )
+    assert (agent.gradient_clip, agent.update_every) == (100.0, 5)
+    assert DREAMER.encoder == PAPER.encoder  # it has none
 
 
 def test_every_preset_knows_its_name() -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ctrlformer.agents.contract import Memoryless, Policy
 from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.errors import NonFiniteError, RunError
 from ctrlformer.replay import Replay
-from ctrlformer.rollout import EVALUATE, TRAIN, Abandoned, Collector, Policy, episode_seed, evaluate, record_video
+from ctrlformer.rollout import EVALUATE, TRAIN, Abandoned, Collector, episode_seed, evaluate, record_video
 
 TASK = "toy/reach"
 
@@ -25,9 +27,9 @@ class Scripted:
     def __init__(self) -> None:
         self.explored: list[bool] = []
 
-    def policy(self, task: str, explore: bool) -> Policy:
+    def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         self.explored.append(explore)
-        return lambda pixels: np.array([1.0, -1.0], np.float32) * (int(pixels.sum()) % 7 / 6.0)
+        return Memoryless(lambda pixels: np.array([1.0, -1.0], np.float32) * (int(pixels.sum()) % 7 / 6.0))
 
 
 @pytest.fixture

@@ -121,6 +121,7 @@ def test_resume_is_exact_after_many_stops(expected: dict[str, Any], tmp_path: Pa
     "changes",
     [
         {"agent__updates_per_step": 3},
+        {"agent__update_every": 3},
         {"training__precision": "bf16"},
         {"training__threads": 2},  # encoder passes in two shards
         {"training__replay_capacity": 8},  # the ring goes round while batches are drawn ahead

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctrlformer import checkpoint, launch
-from ctrlformer.agents import SacAgent
-from ctrlformer.agents.sac import Policy
+from ctrlformer.agents import Policy, make_agent
 from ctrlformer.envs import canonical_task, make_env
 from ctrlformer.errors import ConfigError
 from ctrlformer.hardware import choose_device
@@ -165,7 +164,7 @@ class TrainedAgent:
     def __init__(self, run: RunFolder) -> None:
         self.run, self.config = run, run.config
         saved = checkpoint.load(run.checkpoints)
-        self.learner = SacAgent(self.config, choose_device(self.config.training.device), self.config.seed)
+        self.learner = make_agent(self.config, choose_device(self.config.training.device), self.config.seed)
         restore_agent(self.learner, saved)
         self._policies: dict[str, Policy] = {}
 
@@ -175,11 +174,18 @@ class TrainedAgent:
         return list(self.learner.tasks)
 
     def act(self, pixels: NDArray[np.uint8], task: str | None = None) -> NDArray[np.float32]:
-        """The mean action (A,) for one observation (84, 84, 9); without a task, for the newest one."""
+        """The mean action (A,) for one observation (84, 84, 9); without a task, for the newest one.
+
+        Observations come in the order of their episode; `begin_episode` says where the next one starts.
+        """
         name = self.known_task(task) if task else self.tasks[-1]
         if name not in self._policies:
             self._policies[name] = self.learner.policy(name, explore=False)
         return self._policies[name](pixels)
+
+    def begin_episode(self) -> None:
+        """Forget the observations so far. An agent without a memory, all but Dreamer, does well without it."""
+        self._policies = {}
 
     def known_task(self, task: str) -> str:
         """The canonical name of a task it has learnt; any other is a `TaskError`."""

@@ -29,6 +29,7 @@ from ctrlformer.config import (
     TransferConfig,
     differences,
 )
+from ctrlformer.dreamer_config import DreamerConfig
 from ctrlformer.errors import ConfigError, CtrlFormerError
 from ctrlformer.reproduce_command import Reproduce
 from ctrlformer.stopping import EXIT_WITHIN
@@ -68,6 +69,7 @@ class Train:
     env: Annotated[EnvConfig, tyro.conf.FlagConversionOff]
     encoder: Annotated[EncoderConfig, tyro.conf.FlagConversionOff]
     agent: Annotated[AgentConfig, tyro.conf.FlagConversionOff]
+    dreamer: Annotated[DreamerConfig, tyro.conf.FlagConversionOff]
     transfer: Annotated[TransferConfig, tyro.conf.FlagConversionOff]
     training: Annotated[TrainingConfig, tyro.conf.FlagConversionOff]
 
@@ -88,6 +90,7 @@ class Train:
             env=base.env,
             encoder=base.encoder,
             agent=base.agent,
+            dreamer=base.dreamer,
             transfer=base.transfer,
             training=base.training,
         )
@@ -106,6 +109,7 @@ class Train:
             env=self.env,
             encoder=self.encoder,
             agent=self.agent,
+            dreamer=self.dreamer,
             transfer=_with_retests(self.transfer, self.retest_every),
             training=dataclasses.replace(self.training, **given),
         )

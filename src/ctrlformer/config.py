@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ctrlformer.checks import at_least, positive, share
+from ctrlformer.dreamer_config import DreamerConfig
 from ctrlformer.errors import ConfigError
 
 Precision = Literal["auto", "fp32", "bf16"]
@@ -34,9 +36,9 @@ class EnvConfig:
     """fast: smaller shadow map and buffer, almost the same pixels; exact: dm_control's own."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "image_size", "frame_stack")
+        at_least(1, self, "image_size", "frame_stack")
         if self.action_repeat is not None:
-            _at_least(1, self, "action_repeat")
+            at_least(1, self, "action_repeat")
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class EncoderConfig:
     """Channels of resnet50's first convolution; the others follow. 64 is ResNet-50, fewer are for tests."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "patch_size", "stem_width", "dim", "heads", "blocks_per_stage", "mlp_ratio", "feature_dim")
-        _at_least(1, self, "resnet_width")
-        _at_least(32, self, "resnet_size")
+        at_least(1, self, "patch_size", "stem_width", "dim", "heads", "blocks_per_stage", "mlp_ratio", "feature_dim")
+        at_least(1, self, "resnet_width")
+        at_least(32, self, "resnet_size")
         if self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
-        _positive(self, "position_scale")
+        positive(self, "position_scale")
         if self.weights is not None and self.kind != "resnet50":
             raise ConfigError(f"encoder.weights is for encoder.kind resnet50, not {self.kind}: leave it out")
         if self.weights_sha256 is not None and not re.fullmatch("[0-9a-f]{8,64}", self.weights_sha256):
@@ -104,8 +106,11 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """SAC with DrQ's regularisation and BYOL beside it."""
+    """SAC with DrQ's regularisation and BYOL beside it, or Dreamer, which has more settings of its own."""
 
+    kind: Literal["sac", "dreamer"] = "sac"
+    """sac: everything below; dreamer: a latent world model in place of encoder and critics. Of what is below it takes
+    batch_size (sequences), adam_beta1, adam_beta2, gradient_clip, discount, updates_per_step and update_every."""
     batch_size: int = 512
     learning_rate: float = 1e-4
     late_learning_rate: float | None = None
@@ -126,7 +131,9 @@ class AgentConfig:
     n_step: int = 1
     """Steps of reward before the critic's estimate takes over."""
     updates_per_step: int = 1
-    """Gradient updates after every step."""
+    """Gradient updates in a round."""
+    update_every: int = 1
+    """Steps between two rounds of updates."""
     actor_every: int = 2
     """Updates between two updates of actor and temperature."""
     target_every: int = 2
@@ -164,15 +171,15 @@ class AgentConfig:
     """none: minus the number of actions."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "batch_size", "n_step", "updates_per_step", "actor_every", "target_every")
-        _at_least(1, self, "projector_dim", "projector_hidden", "head_width")
-        _at_least(2, self, "head_layers")
-        _at_least(0, self, "shift")
-        _positive(self, "learning_rate", "encoder_lr_scale", "init_temperature")
+        at_least(1, self, "batch_size", "n_step", "updates_per_step", "update_every", "actor_every", "target_every")
+        at_least(1, self, "projector_dim", "projector_hidden", "head_width")
+        at_least(2, self, "head_layers")
+        at_least(0, self, "shift")
+        positive(self, "learning_rate", "encoder_lr_scale", "init_temperature")
         for name in ("late_learning_rate", "gradient_clip"):
             if getattr(self, name) is not None:
-                _positive(self, name)
-        _share(self, "late_from", "discount", "critic_tau", "byol_momentum", "adam_beta1", "adam_beta2")
+                positive(self, name)
+        share(self, "late_from", "discount", "critic_tau", "byol_momentum", "adam_beta1", "adam_beta2")
         if self.weight_decay < 0 or self.contrastive_weight < 0:
             raise ConfigError("agent.weight_decay and agent.contrastive_weight cannot be negative")
         if self.log_std_min >= self.log_std_max:
@@ -200,10 +207,10 @@ class TransferConfig:
     """Frames between two retests of the earlier tasks during a stage; none retests at its end only."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "kept_observations", "rehearsal_batch")
+        at_least(1, self, "kept_observations", "rehearsal_batch")
         if self.retest_every_frames is not None:
-            _at_least(1, self, "retest_every_frames")
-        _positive(self, "encoder_lr_scale", "rehearsal_weight")
+            at_least(1, self, "retest_every_frames")
+        positive(self, "encoder_lr_scale", "rehearsal_weight")
 
 
 @dataclass(frozen=True)
@@ -240,10 +247,10 @@ class TrainingConfig:
     """Also log to Weights & Biases (needs the extra `wandb`)."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "frames", "seed_steps", "replay_capacity", "eval_every_frames", "eval_episodes")
-        _at_least(1, self, "final_episodes", "checkpoint_every_frames", "log_every_steps")
+        at_least(1, self, "frames", "seed_steps", "replay_capacity", "eval_every_frames", "eval_episodes")
+        at_least(1, self, "final_episodes", "checkpoint_every_frames", "log_every_steps")
         if self.threads is not None:
-            _at_least(1, self, "threads")
+            at_least(1, self, "threads")
 
 
 @dataclass(frozen=True)
@@ -257,7 +264,7 @@ class StageConfig:
     transfer: TransferConfig
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "frames")
+        at_least(1, self, "frames")
 
 
 @dataclass(frozen=True)
@@ -274,6 +281,7 @@ class Config:
     env: EnvConfig = field(default_factory=EnvConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
+    dreamer: DreamerConfig = field(default_factory=DreamerConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     added: tuple[StageConfig, ...] = ()
@@ -297,6 +305,13 @@ class Config:
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
 
+        if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
+            raise ConfigError(
+                "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
+            )
+        if self.agent.kind == "dreamer" and self.training.precision == "bf16":
+            raise ConfigError("agent.kind dreamer computes in fp32: set training.precision fp32")
+
     @property
     def stages(self) -> tuple[StageConfig, ...]:
         """The whole curriculum."""
@@ -307,6 +322,10 @@ class Config:
     def all_tasks(self) -> tuple[str, ...]:
         """Every task, in the order in which they are learnt."""
         return tuple(task for stage in self.stages for task in stage.tasks)
+
+
+# Settings that came later, each with a default that keeps what was before: a run that lacks them is read all the same.
+ADDED_LATER = {"config.dreamer", "config.agent.kind", "config.agent.update_every"}
 
 
 def to_json(config: Config) -> str:
@@ -367,30 +386,7 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
         raise ConfigError(f"{path}: expected an object, found {data!r}")
     hints = typing.get_type_hints(kind)
     unknown = sorted(set(data) - set(hints))
-    missing = sorted(set(hints) - set(data))
+    missing = sorted(name for name in set(hints) - set(data) if f"{path}.{name}" not in ADDED_LATER)
     if unknown or missing:
         raise ConfigError(f"{path}: unknown fields {unknown}, missing fields {missing}; made by another version?")
-    return kind(**{name: _decode(hint, data[name], f"{path}.{name}") for name, hint in hints.items()})
-
-
-def _where(config: Any) -> str:
-    return type(config).__name__.removesuffix("Config").lower()
-
-
-def _at_least(low: int, config: Any, *names: str) -> None:
-    for name in names:
-        if getattr(config, name) < low:
-            raise ConfigError(f"{_where(config)}.{name} is {getattr(config, name)}: it must be at least {low}")
-
-
-def _positive(config: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not 0 < value < float("inf"):
-            raise ConfigError(f"{_where(config)}.{name} is {value}: it must be above 0 and finite")
-
-
-def _share(config: Any, *names: str) -> None:
-    for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise ConfigError(f"{_where(config)}.{name} is {getattr(config, name)}: it must be from 0 to 1")
+    return kind(**{name: _decode(hint, data[name], f"{path}.{name}") for name, hint in hints.items() if name in data})

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ctrlformer.config import AgentConfig
 from ctrlformer.kept import Rehearsal, Rehearser
-from ctrlformer.replay import Batch, Replay
+from ctrlformer.replay import Replay
 
 
 class Drawn(NamedTuple):
     """What one update learns from."""
 
-    batch: Batch
+    batch: Any  # what the agent's `draw` gave
     rehearsal: Rehearsal | None
 
 
@@ -26,11 +26,11 @@ class Draws:
         self,
         replay: Replay,
         rng: np.random.Generator,
-        settings: AgentConfig,
-        views: tuple[int, int],
+        draw: Callable[[Replay, np.random.Generator], Any],
+        updates: int,
         rehearser: Rehearser | None = None,
     ) -> None:
-        self._replay, self._rng, self._settings, self._views = replay, rng, settings, views
+        self._replay, self._rng, self._draw, self._updates = replay, rng, draw, updates
         self._rehearser = rehearser
         self._ahead: list[Drawn] = []
         self._before: dict[str, Any] = {}  # the generator's state before `_ahead` was drawn
@@ -38,7 +38,7 @@ class Draws:
     def draw(self) -> None:
         """Draw the next step's batches from the replay as it is now."""
         self._before = self.random_state
-        self._ahead = [Drawn(self._batch(), self._rehearsal()) for _ in range(self._settings.updates_per_step)]
+        self._ahead = [Drawn(self._draw(self._replay, self._rng), self._rehearsal()) for _ in range(self._updates)]
 
     def take(self) -> list[Drawn]:
         """The batches drawn ahead, or drawn now if there are none."""
@@ -54,15 +54,3 @@ class Draws:
 
     def _rehearsal(self) -> Rehearsal | None:
         return self._rehearser.draw(self._rng) if self._rehearser else None
-
-    def _batch(self) -> Batch:
-        s, (views, next_views) = self._settings, self._views
-        return self._replay.sample(
-            self._rng,
-            s.batch_size,
-            n_step=s.n_step,
-            discount=s.discount,
-            shift=s.shift,
-            views=views,
-            next_views=next_views,
-        )

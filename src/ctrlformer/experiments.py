@@ -192,6 +192,8 @@ def _with_encoder_lrs(methods: Mapping[str, Method]) -> dict[str, Method]:
 # the contrastive loss and the regularisation of Q: the ablations switch them on, one at a time.
 _CNN = {"encoder.kind": "cnn"}
 _RESNET = {"encoder.kind": "resnet50", "encoder.normalise_pixels": False, "agent.shift": 0, "agent.contrastive": False}
+_TINY_DREAMER = {f"dreamer.{size}": 8 for size in ("deterministic", "stochastic", "hidden", "head_width", "conv_width")}
+_TINY_DREAMER |= {"dreamer.frame_size": 16, "dreamer.sequence_length": 5, "dreamer.horizon": 3}
 _CONTRASTIVE, _NOT_CONTRASTIVE = {"agent.contrastive": True}, {"agent.contrastive": False}
 _REGULARISED, _NOT_REGULARISED = {"agent.q_regularisation": True}, {"agent.q_regularisation": False}
 
@@ -228,7 +230,7 @@ SCALES = {
                 {
                     "ctrlformer": Method("compact"),
                     "drq": Method("compact", _CNN),
-                    "dreamer": Method("dreamer"),
+                    "dreamer": Method("dreamer_compact"),
                     "resnet50_sac": Method("compact", _RESNET),
                     "drq_contrastive": Method("compact", _CNN | _CONTRASTIVE),
                     "ctrlformer_with_contrastive": Method("compact", _CONTRASTIVE),
@@ -250,7 +252,7 @@ SCALES = {
                 {
                     "ctrlformer": Method("tiny"),
                     "drq": Method("tiny", _CNN | _NOT_CONTRASTIVE),
-                    "dreamer": Method("dreamer"),
+                    "dreamer": Method("dreamer_compact", _TINY_DREAMER),
                     "resnet50_sac": Method("tiny", _RESNET | {"encoder.resnet_size": 32, "encoder.resnet_width": 2}),
                     "drq_contrastive": Method("tiny", _CNN),
                     "ctrlformer_with_contrastive": Method("tiny"),

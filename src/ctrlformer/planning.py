@@ -69,7 +69,10 @@ class PlannedRun:
         encoder = self.config.encoder
         if encoder.kind == "resnet50":
             return encoder.resnet_width * RESNET_FEATURES * FLOAT_BYTES
-        return self.config.env.image_size**2 * CHANNELS
+        side = self.config.env.image_size
+        if self.config.agent.kind == "dreamer":
+            side = min(side, self.config.dreamer.frame_size)
+        return side**2 * CHANNELS
 
 
 @dataclass(frozen=True)
@@ -184,9 +187,7 @@ def _trainable(choice: Choice) -> tuple[dict[str, str], list[str]]:
         if choice.methods and paper_name not in choice.methods:
             continue
         method = choice.scale.methods[name]
-        if method.preset not in PRESETS:
-            left_out.append(f"{paper_name} is left out: there is no preset {method.preset!r} yet")
-        elif _needs_weights(method) and choice.weights is None:
+        if _needs_weights(method) and choice.weights is None:
             left_out.append(f"{paper_name} is left out: it needs --resnet-weights FILE (docs/howto-resnet.md)")
         else:
             methods[paper_name] = name

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig, from_json, to_json
+from ctrlformer.config import AgentConfig, Config, EncoderConfig, TrainingConfig, TransferConfig, from_json, to_json
+from ctrlformer.dreamer_config import DreamerConfig
 from ctrlformer.errors import ConfigError
 
-SECTIONS = ("env", "encoder", "agent", "transfer", "training")
+SECTIONS = ("env", "encoder", "agent", "dreamer", "transfer", "training")
 
 PAPER = Config()
 
@@ -59,6 +60,40 @@ RESNET50_SAC = replace(
     preset="resnet50_sac",
     encoder=EncoderConfig(kind="resnet50"),
     agent=replace(PAPER.agent, contrastive=False, q_regularisation=False, shift=0, target_encoder="critic"),
+)
+
+# Dreamer, with the settings of its own paper: a round of updates there follows every 5 steps on average, too. The
+# world model of one task is the next one's start and has new dynamics to learn: it is not slowed down.
+DREAMER = replace(
+    PAPER,
+    preset="dreamer",
+    agent=AgentConfig(kind="dreamer", batch_size=50, gradient_clip=100.0, update_every=5),
+    transfer=TransferConfig(encoder_lr_scale=1.0),
+    training=replace(PAPER.training, precision="fp32"),
+)
+
+# Dreamer for CPUs. Its divergence weighs little but is never free, so that the prior learns from the first update.
+DREAMER_COMPACT = replace(
+    DREAMER,
+    preset="dreamer_compact",
+    agent=replace(DREAMER.agent, batch_size=16, update_every=2),
+    dreamer=DreamerConfig(
+        frame_size=42,
+        conv_width=16,
+        deterministic=128,
+        hidden=128,
+        head_width=128,
+        value_layers=2,
+        actor_layers=2,
+        sequence_length=25,
+        kl_scale=0.1,
+        free_nats=0.0,
+        model_learning_rate=1e-3,
+        actor_learning_rate=3e-4,
+        value_learning_rate=3e-4,
+        initial_deviation=1.0,
+    ),
+    training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )
 
 # The smallest CtrlFormer that learns the cartpole tasks on two CPU cores; docs/results.md says how it was found.
@@ -108,7 +143,10 @@ TINY = replace(
     ),
 )
 
-PRESETS = {config.preset: config for config in (COMPACT, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, TINY)}
+PRESETS = {
+    config.preset: config
+    for config in (COMPACT, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+}
 
 
 def preset(name: str) -> Config:

@@ -41,6 +41,14 @@ class Batch(NamedTuple):
     next_observation: Tensor  # the same for W shifts of the state after those steps
 
 
+class Sequences(NamedTuple):
+    """Stretches of the past, each within one episode; its memory belongs to nobody else."""
+
+    frames: Tensor  # (B, L, 84, 84, 3) uint8
+    action: Tensor  # (B, L - 1, A) float32  action t led from frame t to frame t + 1
+    reward: Tensor  # (B, L - 1) float32  what it earned
+
+
 class Replay:
     """Holds the newest `capacity` steps of one task.
 
@@ -213,6 +221,25 @@ class Replay:
             reward=to_device(reward, self._device),
             discount=to_device(bootstrap, self._device),
             next_observation=observations[views:],
+        )
+
+    def sequences(self, rng: np.random.Generator, batch_size: int, length: int) -> Sequences:
+        """Stretches of `length` frames, or of as many as the longest episode held has; every place where one fits is
+        equally likely."""
+        if not len(self):
+            raise RuntimeError("Replay.sequences on an empty replay: add a step first")
+        episode = self._episode_of[np.arange(self._oldest, self._steps) % self._capacity]  # of every step held
+        count = min(length - 1, int(np.unique(episode, return_counts=True)[1].max()))  # steps in a stretch
+        fits = np.flatnonzero(episode[: len(episode) - count + 1] == episode[count - 1 :])
+        first = self._oldest + rng.choice(fits, size=batch_size)  # (B,)
+        place = (first[:, None] + np.arange(count)) % self._capacity  # (B, L - 1)
+        frame = self._frame_of[place[:, :1]] + np.arange(count + 1)  # (B, L)
+        still = np.zeros((frame.size, 2), np.int64)
+        frames = self._ring.stacks((frame % self._slots).reshape(-1, 1), still)
+        return Sequences(
+            frames=frames.view(*frame.shape, *frames.shape[1:]),
+            action=to_device(self._action[place], self._device),
+            reward=to_device(self._reward[place], self._device),
         )
 
     def observations(self, rng: np.random.Generator, count: int) -> Tensor:

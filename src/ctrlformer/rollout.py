@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ctrlformer.agents.sac import Policy
+from ctrlformer.agents.contract import Policy
 from ctrlformer.envs.pixels import VIDEO_SIZE, Action, PixelEnv, Pixels
 from ctrlformer.errors import NonFiniteError, RunError
 from ctrlformer.replay import Replay
@@ -24,7 +25,7 @@ VIDEO_FPS = 20  # one picture per step
 class Acts(Protocol):
     """What playing needs of an agent."""
 
-    def policy(self, task: str, explore: bool) -> Policy: ...
+    def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy: ...
 
 
 class Abandoned(Exception):
@@ -56,7 +57,8 @@ def checked_step(env: PixelEnv, action: Action) -> tuple[Pixels, float, bool, bo
 class Collector:
     """Plays the training episodes of one task, step by step, into the replay.
 
-    An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume.
+    An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume;
+    what its policy remembers depends on what the agent knew at each step, and is kept as `memory`.
     `read` makes of a frame what the replay stores of it.
     """
 
@@ -75,20 +77,21 @@ class Collector:
         self.episode = 0  # number of the open episode, or of the next one when none is open
         self.actions: list[Action] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
-        self._env, self._task, self._replay, self._read = env, task, replay, read
+        self._agent, self._env, self._task, self._replay, self._read = agent, env, task, replay, read
         self._seeds = (seed, TRAIN, stage, lane)
         self._pixels: Pixels | None = None
-        self._policy: Policy = agent.policy(task, explore=True)
+        self._policy: Policy | None = None  # of the open episode
 
     def begin(self) -> None:
         """Start the next episode, unless one is open."""
         if self._pixels is None:
             self._pixels = self._reset()
+            self._policy = self._agent.policy(self._task, explore=True)
             self._replay.begin(self._newest_frame(self._pixels))
 
     def choose(self, random: np.random.Generator | None) -> Action:
         """The open episode's next action: random if given a generator, else the policy's."""
-        if self._pixels is None:
+        if self._pixels is None or self._policy is None:
             raise RuntimeError("Collector.choose before Collector.begin: no episode is open")
         return self._random_action(random) if random else self._policy(self._pixels)
 
@@ -100,12 +103,18 @@ class Collector:
         self.episode_return += reward
         return frames, self._end() if terminated or truncated else None
 
-    def reopen(self, episode: int, actions: NDArray[np.float32]) -> None:
+    @property
+    def memory(self) -> Tensor | None:
+        """What the open episode's policy remembers."""
+        return self._policy.memory if self._policy else None
+
+    def reopen(self, episode: int, actions: NDArray[np.float32], memory: Tensor | None = None) -> None:
         """Stand where `actions` (T, A) of `episode` lead; the replay has them already and gets nothing."""
         self.episode = episode
         if not len(actions):
             return
         self._pixels = self._reset()
+        self._policy = self._agent.policy(self._task, explore=True, memory=memory)
         for action in actions:
             self._pixels, reward, terminated, truncated, _ = checked_step(self._env, action)
             self.actions.append(action)
@@ -123,7 +132,7 @@ class Collector:
     def _end(self) -> float:
         total = self.episode_return
         self.episode += 1
-        self.actions, self.episode_return, self._pixels = [], 0.0, None
+        self.actions, self.episode_return, self._pixels, self._policy = [], 0.0, None, None
         return total
 
     def _random_action(self, random: np.random.Generator) -> Action:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ctrlformer.agents import SacAgent
+from ctrlformer.agents import Agent
 from ctrlformer.config import StageConfig
 from ctrlformer.draws import Draws
 from ctrlformer.envs import make_env
@@ -40,7 +40,13 @@ class Lane:
     """Decides random actions and batches."""
     knows_how: bool
     """Whether its heads were copied: then not even its first actions are random."""
+    update_every: int = 1
+    """Steps between two rounds of updates."""
     averages: Averages = field(default_factory=Averages)
+
+    def learns_after(self, steps: int, seed_steps: int) -> bool:
+        """Whether updates follow when the task has had so many steps."""
+        return steps >= seed_steps and steps % self.update_every == 0
 
     def choose(self, seed_steps: int) -> Action:
         """The next action: random at first, unless the policy already knows something."""
@@ -50,7 +56,7 @@ class Lane:
     def play(self, action: Action, seed_steps: int, budget: int) -> tuple[int, float | None]:
         """What happens beside the updates: the step, and the draw for the next ones if there will be any."""
         frames, episode_return = self.collector.step(action)
-        if self.position.steps + 1 >= seed_steps and self.position.frames + frames < budget:
+        if self.learns_after(self.position.steps + 1, seed_steps) and self.position.frames + frames < budget:
             self.draws.draw()
         return frames, episode_return
 
@@ -80,9 +86,17 @@ class SavedLane:
     episode: int
     fingerprint: int | None
     actions: NDArray[np.float32]
+    memory: Tensor | None
 
     @classmethod
-    def read(cls, state: Mapping[str, JSON], position: TaskPosition, actions: Tensor, replay: Replay) -> SavedLane:
+    def read(
+        cls,
+        state: Mapping[str, JSON],
+        position: TaskPosition,
+        actions: Tensor,
+        memory: Tensor | None,
+        replay: Replay,
+    ) -> SavedLane:
         return cls(
             position,
             Averages(**state["averages"]),
@@ -91,6 +105,7 @@ class SavedLane:
             state["episode"],
             state["fingerprint"],
             actions.numpy(),
+            memory,
         )
 
 
@@ -119,7 +134,7 @@ class Stage:
 class StageOpener:
     """Opens a run's stages, new or as a checkpoint left them."""
 
-    def __init__(self, run: RunFolder, agent: SacAgent, say: Callable[[str], None]) -> None:
+    def __init__(self, run: RunFolder, agent: Agent, say: Callable[[str], None]) -> None:
         self._run, self._config, self._agent, self._say = run, run.config, agent, say
 
     @contextmanager
@@ -146,7 +161,7 @@ class StageOpener:
     def replay(self, task: str, action_dim: int, saved: Mapping[str, JSON] | None) -> Replay:
         """A task's replay, empty or as it was at a checkpoint."""
         settings, device, features = self._config.training, self._agent.device, self._agent.reader.features
-        shape = (settings.replay_capacity, action_dim, self._config.env.image_size, self._config.env.frame_stack)
+        shape = (settings.replay_capacity, action_dim, self._agent.frame_size, self._config.env.frame_stack)
         fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape, features), device)
         on_device = settings.replay_on == "device" or fits
         folder = self._run.replay(task)
@@ -177,14 +192,16 @@ class StageOpener:
             replay = self.replay(task, env.action_dim, None)
         collector = Collector(agent, env, task, replay, seed, stage, index, read=agent.reader.read)
         rng = np.random.default_rng((seed, stage, index))
-        draws = Draws(replay, rng, self._config.agent, agent.views, rehearser)
-        return Lane(task, TaskPosition(), eval_env, replay, collector, draws, rng, agent.knows_how(task))
+        settings = self._config.agent
+        draws = Draws(replay, rng, agent.draw, settings.updates_per_step, rehearser)
+        knows_how, every = agent.knows_how(task), settings.update_every
+        return Lane(task, TaskPosition(), eval_env, replay, collector, draws, rng, knows_how, every)
 
     def _go_on(self, lane: Lane, saved: SavedLane) -> None:
         """Stand where the checkpoint was written, in the middle of an episode too."""
         lane.position, lane.averages = saved.position, saved.averages
         lane.rng.bit_generator.state = saved.random
-        lane.collector.reopen(saved.episode, saved.actions)
+        lane.collector.reopen(saved.episode, saved.actions, saved.memory)
         if lane.collector.fingerprint() != saved.fingerprint:
             self._say(
                 "warning: the open episode shows other pixels than before (another machine or renderer?); "

@@ -19,7 +19,7 @@ from typing import NoReturn
 import numpy as np
 
 from ctrlformer import checkpoint, kept
-from ctrlformer.agents import SacAgent, losses
+from ctrlformer.agents import Agent, losses, make_agent
 from ctrlformer.checkpoint import Checkpoint
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.curves import learning_curve
@@ -50,7 +50,7 @@ class Trainer:
         self.run, self.config = run, run.config
         device = choose_device(self.config.training.device)
         compiled = use_compiler(self.config.training.compile, device, progress.say)
-        self.agent = SacAgent(self.config, device, self.config.seed, compiled)
+        self.agent = make_agent(self.config, device, self.config.seed, compiled)
         self.position = Position()
         self._progress, self._stop = progress, stop
         self._opener = StageOpener(run, self.agent, progress.say)
@@ -87,6 +87,7 @@ class Trainer:
                     lane,
                     self.position.tasks[index],
                     saved.tensors["episodes"][f"{index}"],
+                    saved.tensors["episodes"].get(f"{index}/memory"),
                     self._opener.replay(task, action_dims[task], lane["replay"]),
                 )
                 for index, (task, lane) in enumerate(state["lanes"].items())
@@ -131,7 +132,7 @@ class Trainer:
     def _step(self, stage: Stage, lane: Lane) -> None:
         """One step of a task, and beside it the updates that its steps before have earned."""
         settings, position = self.config.training, lane.position
-        drawn = lane.draws.take() if position.steps >= settings.seed_steps else []
+        drawn = lane.draws.take() if lane.learns_after(position.steps, settings.seed_steps) else []
         stage.player.submit(lane.collector.begin).result()
         action = lane.choose(settings.seed_steps)
         playing = stage.player.submit(lane.play, action, settings.seed_steps, stage.config.frames)
@@ -159,11 +160,13 @@ class Trainer:
         return kept.keep(self.run.kept(lane.task), lane.task, shown, self.agent.outputs(lane.task, shown))
 
     def _keep_encoder(self) -> None:
-        """What the encoder is now, to be compared with what later stages make of it."""
-        file = self.run.stage_encoder(self.position.stage)
+        """What the encoder is now, to be compared with what later stages make of it; a world model has none."""
+        file, encoder = self.run.stage_encoder(self.position.stage), self.agent.tensors().get("encoder")
+        if encoder is None:
+            return
         try:
             file.parent.mkdir(exist_ok=True)
-            write_atomic(file, checkpoint.pack(self.agent.tensors()["encoder"]))
+            write_atomic(file, checkpoint.pack(encoder))
         except OSError as error:
             raise RunError(f"cannot write {file}: {reason(error)}; mend this and resume") from error
 
@@ -308,6 +311,8 @@ class Trainer:
             "logs": self.run.log_positions(),
         }
         episodes = {f"{index}": lane.actions() for index, lane in enumerate(lanes)}
+        memories = {f"{index}/memory": lane.collector.memory for index, lane in enumerate(lanes)}
+        episodes |= {name: memory for name, memory in memories.items() if memory is not None}
         checkpoint.save(
             self.run.checkpoints,
             self.position.steps,
@@ -322,7 +327,7 @@ def _crossed(every: int, last: int, now: int) -> bool:
     return now // every > last // every
 
 
-def restore_agent(agent: SacAgent, saved: Checkpoint) -> dict[str, int]:
+def restore_agent(agent: Agent, saved: Checkpoint) -> dict[str, int]:
     """Give a new agent the tasks and tensors of a checkpoint; answers with the tasks' numbers of actions."""
     action_dims: dict[str, int] = saved.state["trainer"]["action_dims"]
     transfers = _transfers(agent.config)

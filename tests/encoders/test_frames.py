@@ -13,7 +13,7 @@ from small_resnets import FEATURES, WIDTH, write_weights
 
 from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders import make_frame_reader
-from ctrlformer.encoders.frames import REMEMBERED, PictureReader, ResNetReader
+from ctrlformer.encoders.frames import REMEMBERED, PictureReader, ResNetReader, SmallPictureReader
 
 CPU = torch.device("cpu")
 
@@ -116,3 +116,13 @@ def test_other_encoders_keep_pictures() -> None:
     (frame,) = pictures(1)
     assert reader.read(frame) is frame
     assert np.array_equal(reader.stack(frame), frame)
+
+
+def test_small_pictures_are_averages_stored_as_pictures() -> None:
+    (frame,) = pictures(1)
+    small = SmallPictureReader(10).read(frame)
+    assert small.dtype == np.uint8
+    expected = frame.astype(np.float32).reshape(10, 2, 10, 2, 3).mean((1, 3))
+    assert np.abs(small - expected).max() <= 0.5
+    assert SmallPictureReader(7).stack(np.concatenate([frame] * 3, -1)).shape == (7, 7, 9)
+    assert np.array_equal(SmallPictureReader(64).read(frame), frame)

@@ -15,26 +15,26 @@ from torch import Tensor
 
 def soft_value(q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
     """Equation 7: min of the two target Qs minus the entropy term."""
-    _same_shape(q1, q2, log_prob)
+    same_shape(q1, q2, log_prob)
     return torch.minimum(q1, q2) - temperature * log_prob
 
 
 def td_target(reward: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
     """Equations 6 and 8: r + gamma V(s'), V averaged over the views of s'. `next_values` is (V, B)."""
-    _same_shape(reward, discount, next_values[0])
+    same_shape(reward, discount, next_values[0])
     return reward + discount * next_values.mean(0)
 
 
 def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
     """Equation 6: squared Bellman error, summed over both Qs and all views of s (Listing 3). Qs are (V, B)."""
-    _same_shape(q1[0], q2[0], target)
-    _same_shape(q1, q2)
+    same_shape(q1[0], q2[0], target)
+    same_shape(q1, q2)
     return ((q1 - target).square() + (q2 - target).square()).mean(1).sum(0)
 
 
 def actor_loss(q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor) -> Tensor:
     """Equation 9, as a loss (Listing 2): temperature * log pi - min Q."""
-    _same_shape(q1, q2, log_prob)
+    same_shape(q1, q2, log_prob)
     return (temperature * log_prob - torch.minimum(q1, q2)).mean()
 
 
@@ -45,7 +45,7 @@ def temperature_loss(temperature: Tensor, log_prob: Tensor, target_entropy: floa
 
 def byol_loss(prediction: Tensor, projection: Tensor, kind: str = "cosine") -> Tensor:
     """Equation 10: 2 - 2 cos between online prediction and target projection, both (B, P); or plain MSE."""
-    _same_shape(prediction, projection)
+    same_shape(prediction, projection)
     if kind == "mse":
         return F.mse_loss(prediction, projection)
     return (2 - 2 * F.cosine_similarity(prediction, projection, dim=-1)).mean()
@@ -54,7 +54,7 @@ def byol_loss(prediction: Tensor, projection: Tensor, kind: str = "cosine") -> T
 def squared_drift(features: Tensor, kept: Tensor, spread: Tensor) -> Tensor:
     """Beyond the paper: how far an old task's features (N, F) moved, in units of what they vary by from one
     observation to another (`spread`), squared."""
-    _same_shape(features, kept)
+    same_shape(features, kept)
     return (features - kept).square().mean() / spread.square()
 
 
@@ -62,7 +62,7 @@ def policy_distance(action: Tensor, deviation: Tensor, kept_action: Tensor, kept
     """Beyond the paper: how far an old policy moved: mean actions and deviations, all (N, A).
 
     A divergence of the Gaussians would explode where a policy is sure of itself (deviation e^-10)."""
-    _same_shape(action, deviation, kept_action, kept_deviation)
+    same_shape(action, deviation, kept_action, kept_deviation)
     return ((action - kept_action).square() + (deviation - kept_deviation).square()).sum(-1).mean()
 
 
@@ -71,7 +71,7 @@ def byol_momentum(start: float, progress: float) -> float:
     return 1 - (1 - start) * (math.cos(math.pi * min(max(progress, 0.0), 1.0)) + 1) / 2
 
 
-def _same_shape(*tensors: Tensor) -> None:
+def same_shape(*tensors: Tensor) -> None:
     shapes = {tuple(tensor.shape) for tensor in tensors}
     if len(shapes) > 1:
         raise ValueError(f"shapes differ and would broadcast: {sorted(shapes)}")

@@ -21,8 +21,8 @@ class Optimiser:
     the processor wait for the device, the step is skipped there and `check` raises later (`deferred`).
     """
 
-    def __init__(self, name: str, settings: AgentConfig, device: torch.device) -> None:
-        self.name = name
+    def __init__(self, name: str, settings: AgentConfig, device: torch.device, remedy: str = REMEDY) -> None:
+        self.name, self._remedy = name, remedy
         self.deferred = device.type != "cpu"
         betas = (settings.adam_beta1, settings.adam_beta2)
         # Parameters come with the first task, but torch wants a group at once.
@@ -72,7 +72,7 @@ class Optimiser:
 
     def _refuse(self, value: Tensor, what: str) -> None:
         if not bool(torch.isfinite(value)):
-            raise NonFiniteError(f"the {self.name} {what} is {float(value.detach())}: {REMEDY}")
+            raise NonFiniteError(f"the {self.name} {what} is {float(value.detach())}: {self._remedy}")
 
     def _skip_if_bad(self, loss: Tensor, norm: Tensor) -> None:
         """Fused AdamW leaves everything as it is where `found_inf` is 1, decided on the device."""
@@ -83,7 +83,7 @@ class Optimiser:
     def check(self) -> None:
         """Raise if a step was skipped since the start: the one place where the device is waited for."""
         if self.deferred and bool(self._skipped):
-            raise NonFiniteError(f"the {self.name} loss or gradient stopped being finite: {REMEDY}")
+            raise NonFiniteError(f"the {self.name} loss or gradient stopped being finite: {self._remedy}")
 
     def tensors(self) -> dict[str, Tensor]:
         """Adam's moments under flat names: parameter number, then the moment's name."""

@@ -7,8 +7,7 @@ encoder on the views of s' and one view of s. The actor reuses the critic pass's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ctrlformer.agents import losses
+from ctrlformer.agents.contract import Memoryless, Policy
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.task_heads import Contrast, TaskHeads
 from ctrlformer.config import Config, TransferConfig
@@ -26,9 +26,9 @@ from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.hardware import choose_precision
 from ctrlformer.kept import Outputs, Rehearsal
 from ctrlformer.nn.ema import ema_update, frozen_copy
-from ctrlformer.replay import Batch
+from ctrlformer.nn.seeding import reproducible
+from ctrlformer.replay import Batch, Replay
 
-Policy = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
 
 
@@ -54,10 +54,11 @@ class SacAgent:
         self.tasks: list[str] = []
         self.updates = 0
         self._seed = seed
+        self.frame_size = config.env.image_size
         self.reader = make_frame_reader(config.encoder, self.device)
         # Noise has its own generator, so that nothing else that draws from torch changes a training.
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        with _reproducible(seed):
+        with reproducible(seed):
             self.encoder: Encoder = make_encoder(config.encoder, config.env).to(self.device)
             self.encoder.bf16 = choose_precision(config.training.precision, self.device) == "bf16"
             self.contrast = Contrast(self.settings, self.encoder.contrastive_dim).to(self.device)
@@ -103,7 +104,7 @@ class SacAgent:
         index = len(self.tasks)
         if transfer:
             self._begin_transfer(transfer)
-        with _reproducible(self._seed + 1 + index):
+        with reproducible(self._seed + 1 + index):
             copy_from = index - 1 if transfer else None
             tokens = self.encoder.add_task(copy_from)
             heads = TaskHeads(self.settings, self.config.encoder.feature_dim, action_dim).to(self.device)
@@ -144,8 +145,8 @@ class SacAgent:
         """Whether the task's heads were copied, so that it need not begin with random actions."""
         return self._heads(task).copied
 
-    def policy(self, task: str, explore: bool) -> Policy:
-        """A function from one observation (H, W, C) to one action (A,): sampled, or the mean."""
+    def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
+        """From one observation (H, W, C) to one action (A,): sampled, or the mean. There is no memory."""
         index, heads = self._index(task), self._heads(task)
 
         @torch.no_grad()
@@ -159,7 +160,7 @@ class SacAgent:
             numbers: NDArray[np.float32] = action[0].cpu().numpy()
             return numbers
 
-        return act
+        return Memoryless(act)
 
     def value(self, task: str, features: Tensor) -> Tensor:
         """What the task's critics think of its mean action, the lower of the two: (B, F) to (B,)."""
@@ -180,6 +181,19 @@ class SacAgent:
         return Outputs(features, torch.tanh(mean), log_std.exp())
 
     # Learning
+
+    def draw(self, replay: Replay, rng: np.random.Generator) -> Batch:
+        """The steps that one update learns from, under as many shifts as it wants."""
+        s, (views, next_views) = self.settings, self.views
+        return replay.sample(
+            rng,
+            s.batch_size,
+            n_step=s.n_step,
+            discount=s.discount,
+            shift=s.shift,
+            views=views,
+            next_views=next_views,
+        )
 
     def update(
         self, task: str, batch: Batch, progress: float = 0.0, rehearsal: Rehearsal | None = None
@@ -400,11 +414,3 @@ class SacAgent:
 def _by_view(flat: Tensor, batch: int) -> Tensor:
     """(V*B, ...) to (V, B, ...)."""
     return flat.reshape(-1, batch, *flat.shape[1:])
-
-
-@contextmanager
-def _reproducible(seed: int) -> Iterator[None]:
-    """Initial weights from a seed, without touching the caller's random state."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

@@ -97,6 +97,8 @@ def main(names: Sequence[str], updates: int, learning_rate: float, seed: int, js
         raise ConfigError(f"updates is {updates}: it must be at least 1")
     configs = {name: preset(name) for name in names}
     for name, config in configs.items():
+        if config.agent.kind == "dreamer":
+            raise ConfigError(f"preset {name} cannot be probed: its world model is no encoder of stacked frames")
         if config.encoder.kind == "resnet50":
             raise ConfigError(f"preset {name} cannot be probed: all but one layer of its encoder is frozen")
     keep_freed_memory()

@@ -122,7 +122,7 @@ def part_seconds(config: Config) -> float:
             pixels, reward, *_ = env.step(action)
             replay.add(action, reward, False, pixels[..., -3:])
         policy = agent.policy(TASK, explore=True)
-        draws = Draws(replay, np.random.default_rng(0), config.agent, agent.views)
+        draws = Draws(replay, np.random.default_rng(0), agent.draw, config.agent.updates_per_step)
         (drawn,) = draws.take()
         parts: list[Callable[[], object]] = [
             lambda: env.step(action),

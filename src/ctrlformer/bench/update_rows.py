@@ -17,7 +17,6 @@ from ctrlformer.bench.listings import ListingsAgent, StackedBatch
 from ctrlformer.bench.peers import sb3_update
 from ctrlformer.bench.table import Comparison, Effort, alternate
 from ctrlformer.config import AgentConfig, Config
-from ctrlformer.draws import Draws
 from ctrlformer.presets import preset
 from ctrlformer.replay import Batch
 
@@ -92,8 +91,8 @@ def agent_and_batch(config: Config) -> tuple[SacAgent, Batch]:
 
 
 def batch_for(agent: SacAgent) -> Batch:
-    draws = Draws(filled_replay(REPLAY_STEPS), np.random.default_rng(0), agent.settings, agent.views)
-    return draws.take()[0].batch
+    batch: Batch = agent.draw(filled_replay(REPLAY_STEPS), np.random.default_rng(0))
+    return batch
 
 
 def _beside_listings(config: Config, effort: Effort) -> Comparison:

@@ -48,6 +48,26 @@ class PictureReader:
         return torch.from_numpy(pixels)
 
 
+class SmallPictureReader:
+    """Pictures averaged down to a side of at most `size` pixels, once, before anything is learnt from them."""
+
+    features = None
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def read(self, frame: Frame) -> Frame:
+        small: Frame = self.stack(frame).numpy()
+        return small
+
+    def stack(self, pixels: Frame) -> Tensor:
+        whole = torch.from_numpy(np.ascontiguousarray(pixels))  # (84, 84, C)
+        if len(whole) <= self._size:
+            return whole
+        small = F.adaptive_avg_pool2d(whole.permute(2, 0, 1).float(), self._size)  # (C, size, size)
+        return small.permute(1, 2, 0).round().to(torch.uint8).contiguous()
+
+
 class ResNetReader:
     """Keeps the features (2048,) that a frozen ResNet makes of a frame, float32.
 

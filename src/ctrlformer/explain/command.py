@@ -28,6 +28,8 @@ FILM_SIZE = 336
 def main(run: Path, task: str | None, video: bool, say: Callable[[str], None]) -> Path:
     """Explain every task the run has learnt, or one; answers with the folder."""
     trained = api.load(run)
+    if not isinstance(trained.learner, SacAgent):
+        raise RunError(f"{run} was learnt with a world model: explain shows what an encoder reads, and it has none")
     explainer = Explainer(trained.run, trained.learner, say)
     wanted = [trained.known_task(task)] if task else trained.tasks
     index: dict[str, JSON] = {"tasks": [explainer.task(name, video) for name in wanted]}
