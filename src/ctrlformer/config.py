@@ -202,7 +202,7 @@ class TransferConfig:
     rehearsal_batch: int = 64
     """Kept observations in every update."""
     rehearsal_weight: float = 10.0
-    """Weight of holding old outputs beside the critic's loss."""
+    """Weight of holding old outputs, as a multiple of the critic's loss, or of 1 where that is less."""
     retest_every_frames: int | None = None
     """Frames between two retests of the earlier tasks during a stage; none retests at its end only."""
 

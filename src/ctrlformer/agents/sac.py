@@ -275,7 +275,8 @@ class SacAgent:
         if rehearsal is not None and self._transfer is not None:
             held = self._rehearsal_loss(rehearsal)
             metrics["rehearsal_loss"] = held.detach()
-            loss = loss + self._transfer.rehearsal_weight * held
+            # In proportion to the critic's loss: errors of large values would drown any fixed weight.
+            loss = loss + self._transfer.rehearsal_weight * critic.detach().clamp(min=1.0) * held
         metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
         return metrics
 
