@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ctrlformer.agents import SacAgent
+from ctrlformer.agents import SacAgent, losses
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.kept import Rehearsal
 from ctrlformer.presets import preset
@@ -293,3 +293,23 @@ def test_rehearsing_pulls_the_old_outputs_back_and_leaves_old_heads_alone() -> N
     assert not changed(heads, agent.heads[0])
     assert all(p.requires_grad for p in agent.heads[0].actor.parameters())  # type: ignore[union-attr]
     assert np.isfinite(figures).all()
+
+
+def drift_after_learning(protect: str, reward_scale: float) -> float:
+    """How far an old task's features move in 60 updates of a new task at the encoder's full rate."""
+    transfer = TransferConfig(protect=protect, encoder_lr_scale=1.0)  # type: ignore[arg-type]
+    agent = two_tasks(transfer, with_attention("causal"), contrastive=False)
+    pixels = frames(8, seed=5)
+    outputs = agent.outputs("old", pixels)
+    rehearsal = Rehearsal("old", pixels, outputs, outputs.features.std(0).mean())
+    for number in range(60):
+        batch = batch_for(agent, "new", number)
+        batch = batch._replace(reward=reward_scale * batch.reward)
+        agent.update("new", batch, 0.0, rehearsal if protect == "rehearse" else None)
+    moved = agent.outputs("old", pixels).features
+    return float(losses.squared_drift(moved, outputs.features, rehearsal.spread).sqrt())
+
+
+def test_large_rewards_do_not_pull_old_outputs_away() -> None:
+    """The critic's loss grows with the square of the rewards: a fixed weight beside it would hold nothing."""
+    assert drift_after_learning("rehearse", 1000.0) < 0.1 * drift_after_learning("none", 1000.0)
