@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from sweeps import evals, learning, said_at_the_end, sweeping, until, words
 
 from ctrlformer.cli import main
+from ctrlformer.planning import RUNS
+from ctrlformer.runs import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -48,15 +51,17 @@ def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict
     assert sorted(line.split(": ")[1] for line in said.splitlines() if "] finished: " in line) == sorted(undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(
-    number: signal.Signals, undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(undisturbed: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    with sweeping(tmp_path, "--ray", "local") as process:
-        until(lambda: learning(tmp_path), process)
-        process.send_signal(number)
-        assert "the same command goes on" in said_at_the_end(process, 128 + number)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        begun = time.time()
+        with sweeping(tmp_path, "--ray", "local") as process:
+            until(lambda since=begun: learning(tmp_path, since), process)  # type: ignore[misc]
+            process.send_signal(number)
+            assert "the same command goes on" in said_at_the_end(process, 128 + number)
+        for folder in (tmp_path / RUNS).iterdir():
+            with RunFolder.open(folder).lock(patience=0):  # nobody trains it any more
+                pass
     assert evals(tmp_path) != undisturbed
     with sweeping(tmp_path, "--ray", "local") as process:
         assert " begun" in said_at_the_end(process, 0)
