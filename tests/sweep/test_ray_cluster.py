@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from sweeps import evals, learning, said_at_the_end, sweeping, until, words
 
 from ctrlformer.cli import main
+from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.planning import RUNS
 from ctrlformer.runs import RunFolder
-
-pytestmark = pytest.mark.slow
+from ctrlformer.sweep.ray_cluster import MARK, RayCluster, train
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray then stays on the loopback interface, on Linux too
@@ -39,6 +40,7 @@ def cluster() -> Iterator[Any]:
     cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     node = cluster.add_node(**NODE)
     with sweeping(tmp_path, "--ray", cluster.address) as process:
@@ -51,6 +53,7 @@ def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict
     assert sorted(line.split(": ")[1] for line in said.splitlines() if "] finished: " in line) == sorted(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(undisturbed: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("ray")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -66,3 +69,16 @@ def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(undisturbed: dict
     with sweeping(tmp_path, "--ray", "local") as process:
         assert " begun" in said_at_the_end(process, 0)
     assert evals(tmp_path) == undisturbed
+
+
+def test_without_ray_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctrlformer\[ray\]'"):
+        RayCluster("local", tmp_path, 1.0, 0.0)
+
+
+def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        (tmp_path / MARK).write_text("of another machine")
+        with pytest.raises(RunError, match="put --out on storage that all nodes share"):
+            train("{}", str(folder), "ours", 1)
