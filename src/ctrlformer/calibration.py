@@ -17,8 +17,8 @@ from ctrlformer.presets import overridden
 from ctrlformer.progress import Progress
 
 RANDOM_STEPS = 20  # before learning begins: a batch needs something to be drawn from
-WARMING_STEPS = 3  # with updates that are not counted: they compile and allocate
-TIMED_STEPS = 10
+WARMING_STEPS = 2  # with updates that are not counted: they compile and allocate
+TIMED_STEPS = 5
 ENOUGH_SECONDS = 30.0  # after which even one timed step will do
 SETTINGS = {
     "training.seed_steps": RANDOM_STEPS,

@@ -108,9 +108,7 @@ class Results:
         curriculum = self._curriculum(score)
         if curriculum is None or not self._planned(score.method, curriculum):
             return None
-        evaluations = [
-            found for run in self._runs(score.method, curriculum) if (found := self._evaluation(run, curriculum, score))
-        ]
+        evaluations = [found for run in self._runs(score.method, curriculum) if (found := self._evaluation(run, score))]
         ours = None
         if evaluations:
             ours = Ours.of(Statistic.of([one for one, _ in evaluations]), [frames for _, frames in evaluations])
@@ -224,7 +222,7 @@ class Results:
             self._read[planned.name] = read_run(self._out / RUNS / planned.name) if finished else None
         return self._read[planned.name]
 
-    def _evaluation(self, run: RunScores, curriculum: Curriculum, score: PaperScore) -> tuple[float, int] | None:
+    def _evaluation(self, run: RunScores, score: PaperScore) -> tuple[float, int] | None:
         """The score and the frames it was reached at."""
         task = self._played(score.task)
         if score.protocol == RETESTED:

@@ -55,12 +55,14 @@ def evals(out: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def learning(out: Path) -> list[str]:
-    """Runs that are in the middle of learning: some steps are done, and the last evaluation is not."""
+def learning(out: Path, since: float = 0.0) -> list[str]:
+    """Runs that are in the middle of learning: some steps are done, one after `since`; the last evaluation is not."""
     return [
         path.parent.name
         for path in (out / RUNS).glob("*/metrics.jsonl")
-        if path.read_text().count("\n") >= 2 and '"final"' not in (path.parent / "evals.jsonl").read_text()
+        if path.stat().st_mtime > since
+        and path.read_text().count("\n") >= 2
+        and '"final"' not in (path.parent / "evals.jsonl").read_text()
     ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 from sweeps import evals, learning, said_at_the_end, sweeping, until, words
 
 from ctrlformer.cli import main
-
-pytestmark = pytest.mark.slow
+from ctrlformer.errors import ConfigError, RunError
+from ctrlformer.planning import RUNS
+from ctrlformer.runs import RunFolder
+from ctrlformer.sweep.ray_cluster import MARK, RayCluster, train
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray then stays on the loopback interface, on Linux too
@@ -36,6 +40,7 @@ def cluster() -> Iterator[Any]:
     cluster.shutdown()
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict[str, Any], tmp_path: Path) -> None:
     node = cluster.add_node(**NODE)
     with sweeping(tmp_path, "--ray", cluster.address) as process:
@@ -48,16 +53,32 @@ def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict
     assert sorted(line.split(": ")[1] for line in said.splitlines() if "] finished: " in line) == sorted(undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(
-    number: signal.Signals, undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(undisturbed: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    with sweeping(tmp_path, "--ray", "local") as process:
-        until(lambda: learning(tmp_path), process)
-        process.send_signal(number)
-        assert "the same command goes on" in said_at_the_end(process, 128 + number)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        begun = time.time()
+        with sweeping(tmp_path, "--ray", "local") as process:
+            until(lambda since=begun: learning(tmp_path, since), process)  # type: ignore[misc]
+            process.send_signal(number)
+            assert "the same command goes on" in said_at_the_end(process, 128 + number)
+        for folder in (tmp_path / RUNS).iterdir():
+            with RunFolder.open(folder).lock(patience=0):  # nobody trains it any more
+                pass
     assert evals(tmp_path) != undisturbed
     with sweeping(tmp_path, "--ray", "local") as process:
         assert " begun" in said_at_the_end(process, 0)
     assert evals(tmp_path) == undisturbed
+
+
+def test_without_ray_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctrlformer\[ray\]'"):
+        RayCluster("local", tmp_path, 1.0, 0.0)
+
+
+def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        (tmp_path / MARK).write_text("of another machine")
+        with pytest.raises(RunError, match="put --out on storage that all nodes share"):
+            train("{}", str(folder), "ours", 1)

@@ -48,13 +48,19 @@ class RayCluster:
         self._running[reference] = job.name
 
     def wait(self, seconds: float) -> list[Ended]:
-        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        deadline = time.monotonic() + seconds
+        while not (ready := self._ready()) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)  # here and not inside Ray, which makes a KeyboardInterrupt of every signal
         return [Ended(self._running.pop(reference), *self._outcome(reference)) for reference in ready]
+
+    def _ready(self) -> list[Any]:
+        return list(self._ray.wait(list(self._running), num_returns=1, timeout=0)[0]) if self._running else []
 
     def stop(self) -> None:
         for reference in self._running:
             self._ray.cancel(reference)
-        self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_SECONDS)
+        if self._running:
+            self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_SECONDS)
         self._running.clear()
 
     def close(self) -> None:
