@@ -125,4 +125,5 @@ def _import_ray() -> ModuleType:
         import ray.exceptions
     except ImportError:
         raise ConfigError("--ray needs ray: pip install 'ctrlformer[ray]'") from None
-    return ray
+    module: ModuleType = ray
+    return module
