@@ -251,18 +251,22 @@ class RunFolder:
 
     def read_environment(self) -> Row:
         """What `write_environment` noted; empty when nothing was."""
-        path = self.path / ENVIRONMENT
-        try:
-            facts = parse_json(read_bounded(path, SMALL_FILE_BYTES))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise RunError(f"cannot read {path}: {reason(error)}") from error
-        except ValueError as error:
-            raise RunError(f"{path} is not JSON: {error}") from None
-        if not isinstance(facts, dict):
-            raise RunError(f"{path} is not a JSON object")
-        return facts
+        return read_object(self.path / ENVIRONMENT) or {}
+
+
+def read_object(path: Path) -> Row | None:
+    """A JSON object of a run folder; none if there is no such file. Anything else there is a `RunError`."""
+    try:
+        value = parse_json(read_bounded(path, SMALL_FILE_BYTES))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {reason(error)}") from error
+    except ValueError as error:
+        raise RunError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RunError(f"{path} is not a JSON object")
+    return value
 
 
 def _file_name(task: str) -> str:

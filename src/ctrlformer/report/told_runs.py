@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ctrlformer.config import Config, differences, from_json
 from ctrlformer.errors import ConfigError, RunError
-from ctrlformer.files import JSON, parse_json, read_bounded, reason
+from ctrlformer.files import JSON, read_bounded
 from ctrlformer.measures import RunScores
 from ctrlformer.presets import PRESETS
 from ctrlformer.report.explained import Explained, read_explained
-from ctrlformer.runs import CONFIG, ENVIRONMENT, EVALS, METRICS, SMALL_FILE_BYTES, Row, read_rows
+from ctrlformer.runs import CONFIG, ENVIRONMENT, EVALS, METRICS, SMALL_FILE_BYTES, Row, read_object, read_rows
 
 TRANSFER = "transfer."
 METHOD_SECTIONS = ("env.", "encoder.", "agent.", TRANSFER)  # what makes a method: not where and how long it runs
@@ -37,14 +37,14 @@ class ToldRun:
     @classmethod
     def read(cls, folder: Path) -> ToldRun:
         """A folder without config.json is not a run; one without evaluations has just begun."""
-        settings = _read_object(folder / CONFIG)
+        settings = read_object(folder / CONFIG)
         if settings is None:
             raise RunError(f"{folder} is not a run folder: it has no {CONFIG}")
         return cls(
             folder.resolve().name,
             settings,
             _understood(folder / CONFIG),
-            _read_object(folder / ENVIRONMENT) or {},
+            read_object(folder / ENVIRONMENT) or {},
             tuple(read_rows(folder / EVALS)),
             tuple(read_rows(folder / METRICS)),
             read_explained(folder.resolve().name, folder),
@@ -132,18 +132,3 @@ def _understood(path: Path) -> Config | None:
         return from_json(read_bounded(path, SMALL_FILE_BYTES).decode())
     except (ConfigError, OSError, UnicodeDecodeError):
         return None
-
-
-def _read_object(path: Path) -> Mapping[str, JSON] | None:
-    """A JSON object, or none if there is no such file."""
-    try:
-        value = parse_json(read_bounded(path, SMALL_FILE_BYTES))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {reason(error)}") from error
-    except ValueError as error:
-        raise RunError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise RunError(f"{path} is not a JSON object")
-    return value
