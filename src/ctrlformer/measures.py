@@ -19,8 +19,8 @@ import numpy as np
 
 from ctrlformer.bootstrap import Array
 from ctrlformer.errors import RunError
-from ctrlformer.files import JSON, parse_json, read_bounded, reason
-from ctrlformer.runs import CONFIG, EVALS, SMALL_FILE_BYTES, read_rows
+from ctrlformer.files import JSON, reason
+from ctrlformer.runs import CONFIG, EVALS, read_object, read_rows
 
 KINDS = LEARN, FINAL, RETEST = "learn", "final", "retest"
 SUITE_MAXIMUM = 1000.0  # return of a perfect episode in the DeepMind Control Suite
@@ -300,15 +300,7 @@ def _cell(scores: Sequence[float]) -> str:
 
 
 def _read_seed(path: Path) -> int | None:
-    try:
-        config = parse_json(read_bounded(path, SMALL_FILE_BYTES))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {reason(error)}") from error
-    except ValueError as error:
-        raise RunError(f"{path} is not JSON: {error}") from None
-    seed = config.get("seed") if isinstance(config, dict) else None
+    seed = (read_object(path) or {}).get("seed")
     if seed is not None and type(seed) is not int:
         raise RunError(f"{path}: seed is {reprlib.repr(seed)}, not a whole number")
     return seed
