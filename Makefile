@@ -18,7 +18,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-instal
 # One thread per worker: two workers with two threads each would fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: venv gl browser test test-slow demo lint types contracts format clean
+.PHONY: venv gl browser test test-slow test-faults demo lint types contracts format clean
 
 venv: $(INSTALLED)
 gl: $(GL)
@@ -68,6 +68,13 @@ $(RAY): $(INSTALLED)
 
 test-slow: $(GL) $(RAY)
 	$(PYTEST) -m slow
+
+# Every case of every fault, and the table of docs/reliability.md from what was found.
+FAULTS := results/faults.jsonl
+test-faults: $(GL) $(BROWSER)
+	@rm -f $(FAULTS)
+	$(PYTEST) tests/faults -m fault --faults-out $(FAULTS)
+	$(BIN)/python tests/faults/tally.py $(FAULTS) docs/reliability.md
 
 demo: $(GL)
 	$(BIN)/ctrlformer demo

@@ -1,9 +1,21 @@
-"""What every test shares: one thread per process, and no test that needs the network."""
+"""What every test shares: one thread per process, no test that needs the network, and the option for faults."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import pytest
 
 # Before numpy or torch is imported: the tests run in several processes beside each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_MODE", "disabled")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--faults-out",
+        type=Path,
+        metavar="FILE",
+        help="try every case of tests/faults, not only a few, and add the counts to this file",
+    )

@@ -1,0 +1,38 @@
+"""The counts behind docs/reliability.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tally import Tally, read_lines, table, with_table
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_case_is_tried_and_those_that_fail_are_counted(tmp_path: Path) -> None:
+    counts = Tally("kill", "test_kill")
+    for number in range(3):
+        with counts.case(number):
+            assert number != 1
+    counts.figures["slowest, s"] = 2.5
+    counts.write(tmp_path / "faults.jsonl")
+    assert len(counts.failures) == 1
+    assert counts.failures[0].startswith("1: AssertionError")
+    assert "| 3 | 2 | slowest, s: 2.5 |" in table(read_lines(tmp_path / "faults.jsonl"))
+
+
+def test_tests_of_one_row_are_summed() -> None:
+    lines = [{"row": "kill", "test": f"{n}", "tried": n, "held": n, "figures": {}} for n in (1, 2000)]
+    assert "| 2,001 | 2,001 |" in table(lines)
+
+
+def test_an_unknown_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="no row"):
+        Tally("earthquake", "test")
+
+
+def test_the_published_table_is_that_of_the_published_figures() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    figures = ROOT / "results" / "faults.jsonl"
+    assert with_table(page, read_lines(figures) if figures.exists() else []) == page
