@@ -33,7 +33,9 @@ def test_an_experiment_end_to_end_and_again(tmp_path: Path, capsys: pytest.Captu
     assert "| ctrlformer | walker_walk | transfer from walker_stand | 100,000 |" in said
     lines = table(tmp_path, "contrastive_on_baselines")
     assert [(line["protocol"], line["seeds"]) for line in lines] == [("retest", 1), ("transfer", 1)]
-    assert {path.suffix for path in tmp_path.glob("*-smoke.*")} == {".md", ".csv", ".json"}
+    assert {path.suffix for path in tmp_path.glob("*-smoke.*")} == {".md", ".csv", ".json", ".html"}
+    page = (tmp_path / "contrastive_on_baselines-smoke.html").read_text()
+    assert "<td>transfer from walker_stand</td>" in page
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "2 runs (2 finished)" in said

@@ -325,7 +325,7 @@ class Config:
 
 
 # Settings that came later, each with a default that keeps what was before: a run that lacks them is read all the same.
-ADDED_LATER = {"config.dreamer", "config.agent.kind", "config.agent.update_every"}
+ADDED_LATER = {"config.dreamer", "config.dreamer.reward_scale", "config.agent.kind", "config.agent.update_every"}
 
 
 def to_json(config: Config) -> str:

@@ -36,6 +36,8 @@ class DreamerConfig:
     """Frames in each sequence of a batch, or as many as the longest episode has."""
     horizon: int = 15
     """Steps imagined from every state of a batch."""
+    reward_scale: float = 1.0
+    """Imagined rewards are multiplied by it before actor and value model learn from them."""
     return_mixing: float = 0.95
     """Lambda: weight of longer returns against shorter ones."""
     kl_scale: float = 1.0
@@ -58,5 +60,5 @@ class DreamerConfig:
         at_least(16, self, "frame_size")
         at_least(0, self, "free_nats", "exploration_noise")
         positive(self, "kl_scale", "model_learning_rate", "actor_learning_rate", "value_learning_rate")
-        positive(self, "initial_deviation")
+        positive(self, "initial_deviation", "reward_scale")
         share(self, "return_mixing")

@@ -21,6 +21,11 @@ HEADINGS = ["method", "task", "protocol", "frames", "ours", "95 % of the mean", 
 HEADINGS += ["seeds", "frames run", "paper", "best public", "flags"]
 
 
+def title(plan: Plan) -> str:
+    """What the table is of."""
+    return f"{plan.choice.experiment.name}: {plan.choice.experiment.shows}"
+
+
 def cells(lines: Sequence[Line]) -> Cells:
     """The table as text, headings first."""
     return [HEADINGS, *(_cells(line) for line in lines)]
@@ -103,8 +108,7 @@ def _settings(method: Method) -> str:
 
 def as_markdown(plan: Plan, lines: Sequence[Line]) -> str:
     """A page with the table, its notes, and all public scores."""
-    experiment = plan.choice.experiment
-    parts = [f"# {experiment.name}: {experiment.shows}", markdown(cells(lines))]
+    parts = [f"# {title(plan)}", markdown(cells(lines))]
     parts.append("\n".join(f"- {note}" for note in notes(plan, lines)))
     tasks = dict.fromkeys(line.paper.task for line in lines if line.public)
     if tasks:
@@ -163,6 +167,7 @@ def as_data(plan: Plan, lines: Sequence[Line], out: Path) -> Mapping[str, JSON]:
     experiment = plan.choice.experiment
     data: dict[str, JSON] = {
         "experiment": experiment.name,
+        "title": title(plan),
         "scale": plan.choice.scale.name,
         "frames": plan.frames,
         "seeds": list(plan.seeds),
@@ -171,6 +176,8 @@ def as_data(plan: Plan, lines: Sequence[Line], out: Path) -> Mapping[str, JSON]:
         "runs": list(plan.runs),
         "formulas": FORMULAS if experiment.effects else {},
         "lines": [{**_flat(line), "flags": line.flags, "public": [p._asdict() for p in line.public]} for line in lines],
+        "table": cells(lines),  # as people read it: reports show it
+        "notes": notes(plan, lines),
     }
     return data | ({"curves": Results(plan, out).curves()} if experiment.paper_rows is None else {})
 
@@ -190,10 +197,9 @@ def write(plan: Plan, lines: Sequence[Line], out: Path) -> list[Path]:
 
 def show(plan: Plan, lines: Sequence[Line], console: Console) -> None:
     """A table on a terminal, Markdown elsewhere; the notes after it."""
-    title = f"{plan.choice.experiment.name}: {plan.choice.experiment.shows}"
     if console.is_terminal:
-        console.print(as_table(title, cells(lines)))
+        console.print(as_table(title(plan), cells(lines)))
     else:
-        console.print(f"## {title}\n\n{markdown(cells(lines))}\n", markup=False, soft_wrap=True)
+        console.print(f"## {title(plan)}\n\n{markdown(cells(lines))}\n", markup=False, soft_wrap=True)
     for note in notes(plan, lines):
         console.print(f"- {note}", markup=False, soft_wrap=True)

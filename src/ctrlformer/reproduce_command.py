@@ -144,10 +144,16 @@ class Reproduce:
     def _tell(self, plan: Plan, console: Console) -> None:
         from ctrlformer import paper_report
         from ctrlformer.paper_table import make_lines
+        from ctrlformer.planning import RUNS
+        from ctrlformer.report.page import write_report
+        from ctrlformer.runs import CONFIG
 
         lines = make_lines(plan, self.out)
         written = paper_report.write(plan, lines, self.out)
         paper_report.show(plan, lines, console)
+        folders = [self.out / RUNS / name for name in plan.runs if (self.out / RUNS / name / CONFIG).exists()]
+        if folders:
+            written.append(write_report(folders, self.out / f"{written[0].stem}.html"))
         _say(console, f"written: {', '.join(map(str, written))}")
 
 

@@ -60,6 +60,16 @@ def observation(seed: int = 0) -> np.ndarray:
 # Learning
 
 
+def test_what_is_imagined_is_earned_in_the_scale_of_the_settings() -> None:
+    losses = []
+    for scale in (1.0, 0.25):
+        agent = agent_for(2, dreamer__reward_scale=scale)
+        torch.nn.init.zeros_(agent.heads[0].value[-1].weight)  # only rewards count
+        torch.nn.init.zeros_(agent.heads[0].value[-1].bias)
+        losses.append(float(learn(agent, updates=1)["actor_loss"]))
+    assert losses[1] == pytest.approx(0.25 * losses[0])
+
+
 def test_make_agent_makes_it() -> None:
     assert isinstance(make_agent(small_dreamer()), DreamerAgent)
 

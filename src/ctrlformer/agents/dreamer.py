@@ -143,7 +143,7 @@ class DreamerAgent:
         with _held(self.world, heads.action_map, heads.reward, heads.value):  # the actor's gradient passes through them
             features = self._imagine(heads, start)  # (H, N, F)
             reward, value = heads.reward(features).squeeze(-1), heads.value(features).squeeze(-1)  # (H, N)
-            returns = losses.lambda_returns(reward, value, discount, s.return_mixing)  # (H - 1, N)
+            returns = losses.lambda_returns(s.reward_scale * reward, value, discount, s.return_mixing)  # (H - 1, N)
             actor_loss = losses.actor_loss(returns, discount)
             self.actor_optimiser.set_rate(s.actor_learning_rate)
             actor_norm = self.actor_optimiser.step(actor_loss, clip)

@@ -14,6 +14,7 @@ from ctrlformer.errors import RunError
 from ctrlformer.files import JSON, reason, write_atomic
 from ctrlformer.measures import SUITE_MAXIMUM
 from ctrlformer.report import charts, tables
+from ctrlformer.report.experiment_tables import ExperimentTable, read_tables
 from ctrlformer.report.told_runs import ToldRun, read_runs
 
 REPORT = "report.html"
@@ -21,7 +22,7 @@ REPORT = "report.html"
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
     """Read the runs and write the page; answers with its path."""
-    page = render(read_runs(folders))
+    page = render(read_runs(folders), read_tables(folders))
     try:
         write_atomic(out, page.encode())
     except OSError as error:
@@ -29,7 +30,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def render(runs: Sequence[ToldRun]) -> str:
+def render(runs: Sequence[ToldRun], experiments: Sequence[ExperimentTable] = ()) -> str:
     """HTML of everything that is known of the runs. Names from outside are escaped, in the page and in its data."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_file("page.html.jinja"))
@@ -38,6 +39,7 @@ def render(runs: Sequence[ToldRun]) -> str:
         runs=runs,
         matrices=tables.retest_matrices(runs),
         effects=tables.effects(runs),
+        experiments=experiments,
         looked=[one for run in runs for one in run.explained.looked],
         alike=[one for run in runs for one in run.explained.alike],
         maximum=SUITE_MAXIMUM,
