@@ -47,6 +47,10 @@ function short(value) {
   return `${+value.toPrecision(3)}`;
 }
 
+function frames(value) {
+  return value >= 1e3 && value < 1e6 && value % 1e3 === 0 ? `${value / 1e3}k` : short(value);
+}
+
 class Chart {
   // `series`: lists x and y, maybe low and high; `fromZero`: whether the axis starts at 0.
   constructor(parent, title, series, looks, options = {}) {
@@ -111,7 +115,7 @@ class Chart {
       this.svg.append(element("text", { x: MARGIN.left - 8, y: y + 4, "text-anchor": "end" }, short(value)));
     }
     for (const value of ticks(left, right, this.width < 420 ? 3 : 6)) {
-      this.svg.append(element("text", { x: this.x(value), y: HEIGHT - 16, "text-anchor": "middle" }, short(value)));
+      this.svg.append(element("text", { x: this.x(value), y: HEIGHT - 16, "text-anchor": "middle" }, frames(value)));
     }
     this.svg.append(element("text", { x: this.width - MARGIN.right, y: HEIGHT - 2, "text-anchor": "end" }, "frames"));
   }
