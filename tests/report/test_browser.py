@@ -69,6 +69,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         + [write(top / f"p{seed}", config("a", "b", seed=seed), PAIR, logged) for seed in range(1, 4)]
         + [write(top / "b", config("b"), scratch("b", (0, 1.0), (100, 30.0)))],
         "explained": [explained(top / "looked")],
+        "experiment": [experiment(top / "experiment")],
         "unfinished": [write(top / "begun", config("a", "b"), PAIR[:4], logged[:3])],
         "just begun": [write(top / "empty", config("a"))],
         "hostile": [write(top / HOSTILE.replace("/", ""), config("a"), [one | {"task": HOSTILE} for one in PAIR[:3]])],
@@ -89,13 +90,29 @@ def explained(folder: Path) -> Path:
     return folder
 
 
+def experiment(out: Path) -> Path:
+    """A run that belongs to an experiment, whose table is far wider than a phone."""
+    headings = ["method", "task", "protocol", *(f"figure {number}" for number in range(9)), "flags"]
+    line = [
+        "drq",
+        "cartpole_swingup_sparse",
+        "transfer from cartpole_swingup",
+        *["279 ± 182"] * 9,
+        "16,000 frames " * 9,
+    ]
+    table = {"title": "same_domain", "runs": ["one"], "table": [headings, *[line] * 4], "notes": ["one", "two"]}
+    run = write(out / "runs" / "one", config("a"), scratch("a", (0, 1.0), (10, 400.0)))
+    (out / "same_domain-cpu.json").write_text(json.dumps(table))
+    return run
+
+
 def opened(browser: Chrome, page: Path, width: int = 1440) -> Chrome:
     browser.set_window_size(width, 1000)
     browser.get(page.as_uri())
     return browser
 
 
-NAMES = ["one", "four stages", "many seeds", "explained", "unfinished", "just begun", "hostile"]
+NAMES = ["one", "four stages", "many seeds", "explained", "experiment", "unfinished", "just begun", "hostile"]
 
 
 @pytest.mark.parametrize("width", [390, 1440])
@@ -132,6 +149,17 @@ return found.slice(0, 5);
 
 def charts(browser: Chrome, holder: str = "curve-charts") -> list[Any]:
     return browser.find_elements(By.CSS_SELECTOR, f"#{holder} .chart svg")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_charts_are_drawn_for_their_place(browser: Chrome, pages: dict[str, Path], width: int) -> None:
+    """Also the first, which has all the room until the second comes."""
+    opened(browser, pages["four stages"], width)
+    for chart in charts(browser):
+        drawn, room = browser.execute_script(
+            "return [arguments[0].viewBox.baseVal.width, arguments[0].clientWidth]", chart
+        )
+        assert abs(drawn - room) <= 2, (drawn, room)
 
 
 def test_pointing_and_arrow_keys_read_values(browser: Chrome, pages: dict[str, Path]) -> None:

@@ -42,7 +42,7 @@ def _read(path: Path, runs: set[str]) -> ExperimentTable | None:
         data = parse_json(read_bounded(path, TABLE_BYTES))
         if runs.isdisjoint(map(str, data["runs"])):
             return None
-        headings, *lines = [_texts(line) for line in data["table"]]
+        headings, *lines = _without_empty_columns([_texts(line) for line in data["table"]])
         return ExperimentTable(str(data["title"]), headings, lines, _texts(data["notes"]))
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -50,6 +50,15 @@ def _read(path: Path, runs: set[str]) -> ExperimentTable | None:
         raise RunError(f"cannot read {path}: {reason(error)}") from None
     except (LookupError, TypeError, ValueError) as error:
         raise RunError(f"{path} makes no sense ({error!r:.100}): run `ctrlformer reproduce` again") from None
+
+
+def _without_empty_columns(table: list[list[str]]) -> list[list[str]]:
+    """
+    >>> _without_empty_columns([["seeds", "interval"], ["1", ""]])
+    [['seeds'], ['1']]
+    """
+    kept = [any(column[1:]) for column in zip(*table, strict=True)]
+    return [[text for text, keep in zip(line, kept, strict=True) if keep] for line in table]
 
 
 def _texts(values: JSON) -> list[str]:

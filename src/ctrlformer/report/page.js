@@ -67,6 +67,12 @@ class Chart {
     this.svg.addEventListener("blur", () => this.leave());
     this.svg.addEventListener("keydown", (event) => this.key(event));
     this.draw();
+    // A chart beside it, or another window, changes its width.
+    new ResizeObserver(() => { if (this.room() !== this.width) this.draw(); }).observe(this.figure);
+  }
+
+  room() {
+    return Math.max(280, this.figure.clientWidth - 26);
   }
 
   get shown() {
@@ -74,7 +80,7 @@ class Chart {
   }
 
   draw() {
-    const width = Math.max(280, this.figure.clientWidth - 26);
+    const width = this.room();
     this.width = width;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.svg.setAttribute("aria-label", this.describe());
@@ -239,14 +245,11 @@ function family(charts, chartsHolder, legendHolder, title, options) {
   const looks = new Looks(charts.flatMap((chart) => chart.series.map((one) => one.label)));
   const drawn = charts.map((chart) => new Chart(chartsHolder, title(chart), chart.series, looks, { ...options, marks: chart.marks }));
   legend(legendHolder, looks, drawn);
-  return drawn;
 }
 
 const byId = (id) => document.getElementById(id);
-const all = [
-  ...family(data.curves, byId("curve-charts"), byId("curve-legend"), (chart) => chart.task, { fromZero: true }),
-  ...family(data.figures, byId("figure-charts"), byId("figure-legend"), (chart) => chart.title, {}),
-];
+family(data.curves, byId("curve-charts"), byId("curve-legend"), (chart) => chart.task, { fromZero: true });
+family(data.figures, byId("figure-charts"), byId("figure-legend"), (chart) => chart.title, {});
 if (!data.curves.length) byId("curve-charts").append(element("p", { class: "note" }, "No evaluation yet."));
 if (!data.figures.length) byId("figure-charts").append(element("p", { class: "note" }, "No training figures in these folders."));
 
@@ -263,7 +266,6 @@ if (wholes.length) {
     const chart = new Chart(holder, whole.run, whole.series, looks, { fromZero: true, borders: whole.borders });
     legend(keys, looks, [chart]);
     chart.figure.append(keys);
-    all.whole = chart;
   };
   choice.addEventListener("change", show);
   show();
@@ -274,9 +276,3 @@ for (const slider of document.querySelectorAll(".slider")) {
   const [halves, input] = [slider.querySelector(".halves"), slider.querySelector("input")];
   input.addEventListener("input", () => halves.style.setProperty("--cut", `${100 - input.value}%`));
 }
-
-let waiting = 0;
-window.addEventListener("resize", () => {
-  cancelAnimationFrame(waiting);
-  waiting = requestAnimationFrame(() => [...all, all.whole].forEach((chart) => chart && chart.draw()));
-});
