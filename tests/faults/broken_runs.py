@@ -82,10 +82,7 @@ def go_on(folder: Path, config: Config | None = None) -> RunFolder:
 def stop(folder: Path, at: StopAt, config: Config | None = None) -> None:
     """Train in `folder`, from the start or from where it stands, until the signal."""
     with pytest.raises(KeyboardInterrupt):
-        if (folder / CONFIG).exists():
-            launch.resume(folder, at)
-        else:
-            start(folder, config, at)
+        launch.resume(folder, at) if (folder / CONFIG).exists() else start(folder, config, at)
 
 
 def without_waste(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +164,7 @@ def watched(around: Around) -> Iterator[None]:
             return pass_through("truncate", lambda: whole(size))  # type: ignore[no-any-return]
 
     def opened(descriptor: int, mode: str) -> Any:
-        return io.BufferedWriter(Raw(descriptor, mode)) if mode == "wb" else io.open(descriptor, mode)  # noqa: SIM115
+        return io.BufferedWriter(Raw(descriptor, mode)) if mode == "wb" else open(descriptor, mode)
 
     def os_open(path: Any, flags: int, *rest: Any, **named: Any) -> int:
         if not flags & (os.O_WRONLY | os.O_CREAT):

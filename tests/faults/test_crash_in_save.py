@@ -32,7 +32,7 @@ def test_resume_after_a_crash_at_any_file_operation_is_exact(
             return f"{type(error).__name__}: {error}"
         return None
 
-    for moment, copy in evenly(snapshots.moments, how_many(8, 1_000_000)):
+    for moment, copy in evenly(snapshots.moments, how_many(6, 1_000_000)):
         with tally.case(moment):
             assert complaint(copy) is None
     tally.figures["file operations"] = len(snapshots.moments) // 2

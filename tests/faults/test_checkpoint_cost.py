@@ -1,0 +1,69 @@
+"""What checkpoints cost: the time of a save beside the time of training between two of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tally import Tally
+
+from ctrlformer import launch
+from ctrlformer.presets import make_config, preset
+from ctrlformer.progress import Progress
+from ctrlformer.training import Trainer
+
+LARGEST_SHARE = 0.01
+REPEAT = 8  # frames of a step, as in cartpole's tasks
+
+
+@pytest.mark.fault("cost")
+def test_a_save_takes_little_beside_the_training_between_two(
+    tally: Tally, how_many: Callable[[int, int], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compact preset on a toy task. Steps up to the first checkpoint are random, to get there soon, so the save
+    has as much to write as usual; the updates after it are timed. Drawing cartpole would make the share smaller."""
+    distance = preset("compact").training.checkpoint_every_frames
+    frames = how_many(20 * REPEAT, distance)
+    settings = {
+        "training.frames": frames + how_many(3, 12) * REPEAT,
+        "training.checkpoint_every_frames": frames,
+        "training.seed_steps": frames // REPEAT,
+        "training.eval_episodes": 1,
+        "training.final_episodes": 1,
+        "training.tensorboard": False,
+        "env.action_repeat": REPEAT,
+    }
+    saves, updates = timed(Trainer, "_save", monkeypatch), timed(Trainer, "_update", monkeypatch)
+    launch.start(make_config(["toy/reach"], "compact", None, 1, settings), tmp_path / "run", Progress())
+    save, update = saves[1], statistics.median(updates)  # the first save is of an empty run, the last of a finished one
+    share = save / (distance / REPEAT * update)
+    tally.figures |= {
+        "seconds of a save": round(save, 3),
+        "seconds of an update": round(update, 3),
+        "share of training time": f"{100 * share:.2f} %",
+    }
+    with tally.case("share"):
+        assert len(saves) == 3
+        assert save > 0
+        if how_many(0, 1):  # timing never decides a quick test
+            assert share <= LARGEST_SHARE
+
+
+def timed(owner: type, name: str, patch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that each call of a method takes."""
+    seconds: list[float] = []
+    real = getattr(owner, name)
+
+    def measured(*words: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return real(*words)
+        finally:
+            seconds.append(time.perf_counter() - started)
+
+    patch.setattr(owner, name, measured)
+    return seconds
