@@ -17,21 +17,23 @@ from ctrlformer.progress import Progress
 from ctrlformer.training import Trainer
 
 LARGEST_SHARE = 0.01
-REPEAT = 8  # frames of a step, as in cartpole's tasks
+CARTPOLE_REPEAT = 8  # frames of a step there, the most of all tasks: the fewest updates between two checkpoints
+REPEAT = 10  # of the toy task here, whose episodes it divides
 
 
 @pytest.mark.fault("cost")
 def test_a_save_takes_little_beside_the_training_between_two(
     tally: Tally, how_many: Callable[[int, int], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compact preset on a toy task. Steps up to the first checkpoint are random, to get there soon, so the save
-    has as much to write as usual; the updates after it are timed. Drawing cartpole would make the share smaller."""
-    distance = preset("compact").training.checkpoint_every_frames
-    frames = how_many(20 * REPEAT, distance)
+    """The compact preset on a toy task, for as many steps as cartpole's between two checkpoints. They are random, to get
+    there soon, so the save has as much to write as usual; the updates after it are timed. Drawing cartpole would only
+    make the share smaller."""
+    usual = preset("compact").training.checkpoint_every_frames // CARTPOLE_REPEAT
+    steps = how_many(20, usual)
     settings = {
-        "training.frames": frames + how_many(3, 12) * REPEAT,
-        "training.checkpoint_every_frames": frames,
-        "training.seed_steps": frames // REPEAT,
+        "training.frames": (steps + how_many(3, 10)) * REPEAT,
+        "training.checkpoint_every_frames": steps * REPEAT,
+        "training.seed_steps": steps,
         "training.eval_episodes": 1,
         "training.final_episodes": 1,
         "training.tensorboard": False,
@@ -40,7 +42,7 @@ def test_a_save_takes_little_beside_the_training_between_two(
     saves, updates = timed(Trainer, "_save", monkeypatch), timed(Trainer, "_update", monkeypatch)
     launch.start(make_config(["toy/reach"], "compact", None, 1, settings), tmp_path / "run", Progress())
     save, update = saves[1], statistics.median(updates)  # the first save is of an empty run, the last of a finished one
-    share = save / (distance / REPEAT * update)
+    share = save / (usual * update)
     tally.figures |= {
         "seconds of a save": round(save, 3),
         "seconds of an update": round(update, 3),
