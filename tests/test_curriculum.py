@@ -93,16 +93,6 @@ def test_resume_is_exact_across_stages_and_in_the_middle_of_a_retest(
     assert_same(outcome(stopped_often(tmp_path / "run", whole.config, stops)), outcome(whole))
 
 
-def test_a_retest_of_two_tasks_goes_on_with_the_second(tmp_path: Path) -> None:
-    config = small_config("toy/reach", "toy/slide", "toy/reach_sparse", training__frames=16)
-    run = start(tmp_path / "whole", config)
-    retests = [task for _, task, kind, _ in kinds(run) if kind == "retest"]
-    assert retests == ["toy/reach", "toy/reach", "toy/slide"]
-    evaluations = [kind for _, _, kind, _ in kinds(run)]
-    broken = stopped_often(tmp_path / "broken", config, [SignalAt(evaluation=len(evaluations) - 1)])
-    assert_same(outcome(broken), outcome(run))
-
-
 # Adding to a finished run
 
 

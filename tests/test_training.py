@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
 import json
-import random
 import signal
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import small_runs
@@ -20,7 +16,6 @@ import torch
 from small_runs import SignalAt, assert_same, outcome, small_config, spawn, start
 
 from ctrlformer import checkpoint, launch
-from ctrlformer.cli import main
 from ctrlformer.errors import CheckpointError, ConfigError, NonFiniteError, RunError
 from ctrlformer.position import Averages
 from ctrlformer.progress import Progress
@@ -89,32 +84,6 @@ def stop_and_resume(folder: Path, stop: Progress, error: type[BaseException] = K
     with pytest.raises(error):
         start(folder, progress=stop)
     return launch.resume(folder, Progress())
-
-
-# First step; while acting at random; around the first update, the first evaluation, the first checkpoint, the end of
-# the first episode; the last step.
-@pytest.mark.parametrize("step", [1, 5, 9, 10, 11, 13, 18, 24, 25, 26, 31, 32])
-def test_resume_after_a_stop_at_any_step_is_exact(step: int, expected: dict[str, Any], tmp_path: Path) -> None:
-    assert_same(outcome(stop_and_resume(tmp_path / "run", SignalAt(step=step))), expected)
-
-
-@pytest.mark.parametrize("evaluation", [0, 1, 3])
-def test_an_evaluation_that_was_abandoned_is_repeated(
-    evaluation: int, expected: dict[str, Any], tmp_path: Path
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", progress=SignalAt(evaluation=evaluation))
-    assert len(RunFolder.open(tmp_path / "run").read_evals()) == evaluation
-    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
-
-
-def test_resume_is_exact_after_many_stops(expected: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", progress=SignalAt(step=3))
-    for step in range(6, small_runs.STEPS, 3):
-        with pytest.raises(KeyboardInterrupt):
-            launch.resume(tmp_path / "run", SignalAt(step=step))
-    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
 
 
 @pytest.mark.parametrize(
@@ -197,61 +166,7 @@ def test_a_signal_to_the_command_saves_and_resume_is_exact(
     assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
 
 
-def kill_and_resume(folder: Path, log: str, rows: int, wait: float) -> RunFolder:
-    process = spawn("train", "toy/reach", "--run", folder, *small_runs.flags())
-    wait_for_rows(process, folder / log, rows)
-    time.sleep(wait)
-    process.kill()
-    process.communicate()
-    return launch.resume(folder, Progress())
-
-
-@pytest.mark.parametrize(("log", "rows"), [("config.json", 1), ("metrics.jsonl", 3)])
-def test_resume_after_kill_9_is_exact(log: str, rows: int, expected: dict[str, Any], tmp_path: Path) -> None:
-    assert_same(outcome(kill_and_resume(tmp_path / "run", log, rows, 0.0)), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_resume_after_kill_9_at_random_moments_is_exact(seed: int, expected: dict[str, Any], tmp_path: Path) -> None:
-    wait = random.Random(seed).uniform(0.0, 1.5)
-    assert_same(outcome(kill_and_resume(tmp_path / "run", "config.json", 1, wait)), expected)
-
-
 # Things that go wrong
-
-
-class BadReward(gymnasium.Env[np.ndarray, np.ndarray]):
-    """After 40 frames its rewards are not numbers."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own attribute)
-    observation_space = gymnasium.spaces.Box(0, 1, (1,))
-    action_space = gymnasium.spaces.Box(-1, 1, (1,))
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
-        self._frames = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._frames += 1
-        return np.zeros(1, np.float32), float("nan") if self._frames > 40 else 1.0, False, False, {}
-
-    def render(self) -> Any:
-        return np.full((84, 84, 3), self._frames, np.uint8)
-
-
-def test_a_reward_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:
-    gymnasium.register("BadReward-v0", BadReward, max_episode_steps=10)
-    config = small_config("gym/BadReward-v0", training__frames=100, env__action_repeat=1)
-    with pytest.raises(NonFiniteError, match=r"reward.* nan.*last checkpoint is kept"):
-        start(tmp_path / "run", config)
-    saved = checkpoint.load(tmp_path / "run" / "checkpoints")
-    assert (
-        saved.state["trainer"]["position"]["tasks"][0]["frames"] == 26
-    )  # the scheduled one: none was written in the emergency
 
 
 def test_a_loss_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:
@@ -261,27 +176,6 @@ def test_a_loss_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_p
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
     for group in saved.tensors.values():
         assert all(bool(tensor.isfinite().all()) for tensor in group.values() if tensor.is_floating_point())
-
-
-def test_a_full_disk_ends_with_2_and_the_older_checkpoint_goes_on(
-    expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writes = itertools.count()
-
-    def write_durable(path: Path, data: bytes) -> None:
-        if next(writes) > 16:  # in the middle of the second checkpoint
-            raise OSError(errno.ENOSPC, "No space left on device")
-        path.write_bytes(data)
-
-    with monkeypatch.context() as full:
-        full.setattr(checkpoint, "write_durable", write_durable)
-        code = main(["train", "toy/reach", "--run", str(tmp_path / "run"), *small_runs.flags()])
-    error = capsys.readouterr().err
-    assert code == 2
-    assert error.startswith("error: ")
-    assert "No space left" in error
-    assert error.count("\n") == 1
-    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
 
 
 def test_a_second_training_in_one_folder_is_refused(unbroken: RunFolder, tmp_path: Path) -> None:

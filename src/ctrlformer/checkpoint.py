@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -41,6 +41,7 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1 << 20
 JSON_BYTES = 64 << 20
 TENSOR_BYTES = 2 << 30
+NEXT = "; trying the checkpoint before it"
 HEADER_BYTES = 4 << 20  # of a safetensors file: names and shapes of its tensors
 
 Tensors: TypeAlias = dict[str, torch.Tensor]
@@ -80,9 +81,21 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping
 
 def load(folder: Path, warn: Callable[[str], None] = warnings.warn) -> Checkpoint:
     """The newest sound checkpoint; each damaged one that it had to pass over is named through `warn`."""
-    for checkpoint in candidates(folder, warn):
+    passed_over: list[str] = []
+
+    def note(text: str) -> None:
+        passed_over.append(text)
+        warn(text)
+
+    for checkpoint in candidates(folder, note):
         return checkpoint
-    raise CheckpointError(f"no usable checkpoint in {folder}: start the training again in a new run folder")
+    raise none_usable(folder, passed_over)
+
+
+def none_usable(folder: Path, passed_over: Sequence[str]) -> CheckpointError:
+    """What to raise when every checkpoint was passed over: it says why the newest was."""
+    why = passed_over[0].removesuffix(NEXT) if passed_over else "there is none"
+    return CheckpointError(f"no usable checkpoint in {folder} ({why}): start again in a new run folder")
 
 
 def candidates(folder: Path, warn: Callable[[str], None] = warnings.warn) -> Iterator[Checkpoint]:
@@ -91,7 +104,7 @@ def candidates(folder: Path, warn: Callable[[str], None] = warnings.warn) -> Ite
         try:
             yield _read(path)
         except CheckpointError as error:
-            warn(f"{error}; trying the checkpoint before it")
+            warn(f"{error}{NEXT}")
 
 
 def _checked(name: str) -> str:
@@ -207,7 +220,8 @@ def _read_manifest(path: Path) -> dict[str, dict[str, JSON]]:
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if type(found) is int and found != FORMAT:
         raise CheckpointError(
-            f"checkpoint {path} has format {found}: use the version that wrote it, this one reads {FORMAT}"
+            f"checkpoint {path} has format {found}: use the version that wrote it (the run's environment.json names"
+            f" it), this one reads {FORMAT}"
         )
     # Exactly as `save` would write it, down to the last space: no change to the manifest itself goes unseen.
     if type(found) is not int or set(manifest) != {"format", "step", "files"} or to_json(manifest) != data:

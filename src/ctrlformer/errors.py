@@ -14,11 +14,11 @@ class ConfigError(CtrlFormerError):
 
 
 class TaskError(CtrlFormerError):
-    """A task that does not exist or cannot be shown as pixels."""
+    """A task that does not exist, cannot be shown as pixels, or fails while it is played."""
 
 
 class RenderError(CtrlFormerError):
-    """No usable OpenGL on this machine."""
+    """No usable OpenGL on this machine, or one that fails while pictures are drawn."""
 
 
 class RunError(CtrlFormerError):

@@ -16,6 +16,7 @@ from ctrlformer.encoders.weights import with_checked_weights
 from ctrlformer.envs import canonical_task, pixel_fingerprint
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.errors import CheckpointError, ConfigError, RunError
+from ctrlformer.footprint import check_memory
 from ctrlformer.hardware import choose_device, choose_precision
 from ctrlformer.machine import keep_freed_memory
 from ctrlformer.progress import Progress
@@ -33,6 +34,7 @@ def start(config: Config, folder: Path | None, progress: Progress, exit_within: 
     check_trackers(config)
     with StopRequest(exit_within) as stop:
         config = _with_weights(_with_precision(config))
+        check_memory(config, config.stages, choose_device(config.training.device))
         facts = _facts(config)
         run = RunFolder.create(folder or default_folder(config), config)
         with run.lock():
@@ -52,6 +54,7 @@ def resume(
     run = RunFolder.open(folder)
     check_trackers(run.config)
     _with_weights(run.config)  # a file that is gone, or is another, stops here
+    check_memory(run.config, run.config.stages[run.stages_done() :], choose_device(run.config.training.device))
     with run.lock(patience), StopRequest(exit_within) as stop:
         _check_machine(run, progress)
         _go_on(run, progress, stop)
@@ -78,6 +81,7 @@ def add(
     budget = own.training.frames if frames is None else frames
     stage = StageConfig((canonical_task(task),), budget, transfer or own.transfer)
     config = dataclasses.replace(own, added=(*own.added, stage))
+    check_memory(config, (stage,), choose_device(config.training.device))
     with StopRequest(exit_within) as stop, ExitStack() as held:
         held.enter_context(run.lock(patience))
         _require_finished(run)
@@ -114,16 +118,22 @@ def _go_on(run: RunFolder, progress: Progress, stop: StopRequest) -> None:
 
 def _restored(run: RunFolder, progress: Progress, stop: StopRequest) -> Trainer:
     """A trainer at the newest checkpoint whose replay is sound as well."""
-    for saved in checkpoint.candidates(run.checkpoints, progress.say):
+    passed_over: list[str] = []
+
+    def warn(text: str) -> None:
+        passed_over.append(text)
+        progress.say(text)
+
+    for saved in checkpoint.candidates(run.checkpoints, warn):
         trainer = Trainer(run, progress, stop)
         try:
             trainer.restore(saved)
         except CheckpointError as error:
-            progress.say(f"{error}; trying the checkpoint before it")
+            warn(f"{error}{checkpoint.NEXT}")
         else:
             return trainer
     if run.read_metrics() or run.read_evals():
-        raise CheckpointError(f"no usable checkpoint in {run.checkpoints}: start again in a new run folder")
+        raise checkpoint.none_usable(run.checkpoints, passed_over)
     return Trainer(run, progress, stop)  # killed before its first checkpoint
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -27,6 +29,59 @@ def keep_freed_memory() -> bool:
     return all(
         mallopt(name, value) for name, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1))
     )
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process may still take: what the machine has left, or a container's limit if that is less.
+
+    None where the system does not say. `root` is for tests.
+    """
+    free = [left for left in (_machine_left(root), *_container_left(root)) if left is not None]
+    return min(free, default=None)
+
+
+def _machine_left(root: Path) -> int | None:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return 1024 * int(rest.split()[0])
+    return None
+
+
+def _container_left(root: Path) -> Iterator[int | None]:
+    """What the control groups of this process leave it: cgroup v2 (`0::/group`) and v1 (`5:memory:/group`)."""
+    for line in _lines(root / "proc/self/cgroup"):
+        number, controllers, group = line.split(":", 2)
+        if number == "0":
+            place, limit, used = "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            place, limit, used = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        folder = root / place
+        for part in ("", *group.strip("/").split("/")):  # a limit of a group above holds as well
+            folder = folder / part
+            yield _left(folder, limit, used)
+
+
+def _left(folder: Path, limit: str, used: str) -> int | None:
+    numbers = [_number(folder / limit), _number(folder / used)]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    cached = sum(int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith("inactive_file "))
+    return max(0, numbers[0] - numbers[1] + cached)  # what is cached of files goes when memory is needed
+
+
+def _number(path: Path) -> int | None:
+    text = "".join(_lines(path))
+    return int(text) if text.isdecimal() else None  # "max" is no limit
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
 
 
 def fits_on_device(needed: int, device: torch.device | str) -> bool:

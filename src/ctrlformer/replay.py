@@ -376,8 +376,8 @@ def ring_bytes(
     True
     """
     per_step = 4 * action_dim + 4 + 1 + 8 + 8
-    frame = _record_type(action_dim, image_size, features)["frame"]
-    return _slots(capacity, frame_stack) * frame.itemsize + capacity * per_step
+    frame = image_size * image_size * CHANNELS if features is None else 4 * features
+    return _slots(capacity, frame_stack) * frame + capacity * per_step
 
 
 def _slots(capacity: int, frame_stack: int) -> int:

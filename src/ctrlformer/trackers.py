@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -58,19 +58,47 @@ class WandB:
         self._run.finish()
 
 
+class Forgiving:
+    """A tracker whose failure, at its start or later, is said once; then the training goes on without it."""
+
+    def __init__(self, name: str, open_tracker: Callable[[], Tracker], say: Callable[[str], None]) -> None:
+        self._name, self._say = name, say
+        self._tracker: Tracker | None = None
+        self._try(lambda: self._begin(open_tracker))
+
+    def _begin(self, open_tracker: Callable[[], Tracker]) -> None:
+        self._tracker = open_tracker()
+
+    def log(self, values: Mapping[str, float], frames: int) -> None:
+        if tracker := self._tracker:
+            self._try(lambda: tracker.log(values, frames))
+
+    def close(self) -> None:
+        if tracker := self._tracker:
+            self._try(tracker.close)
+
+    def _try(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception as error:  # noqa: BLE001 - a service or disk of others; the run's own logs do not need it
+            self._tracker = None
+            why = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+            self._say(f"warning: {self._name} failed ({why}): going on without it, the run's own logs have everything")
+
+
 def check_trackers(config: Config) -> None:
     """Refuse, before a run folder exists, a tracker that was asked for by name and is not installed."""
     if config.training.wandb and not _installed("wandb"):
         raise ConfigError("wandb is not installed: pip install 'ctrlformer[wandb]', or leave out --wandb")
 
 
-def open_trackers(folder: Path, config: Config, frames: int) -> list[Tracker]:
-    """The trackers that the config wants and this machine has."""
+def open_trackers(folder: Path, config: Config, frames: int, say: Callable[[str], None]) -> list[Tracker]:
+    """The trackers that the config wants and this machine has; `say` is told of one that fails."""
     trackers: list[Tracker] = []
     if config.training.tensorboard and _installed("tensorboard"):
-        trackers.append(TensorBoard(folder, frames))
+        trackers.append(Forgiving("TensorBoard", lambda: TensorBoard(folder, frames), say))
     if config.training.wandb:
-        trackers.append(WandB(folder, config))
+        trackers.append(Forgiving("Weights & Biases", lambda: WandB(folder, config), say))
     return trackers
 
 

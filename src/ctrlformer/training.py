@@ -26,7 +26,7 @@ from ctrlformer.curves import learning_curve
 from ctrlformer.draws import Drawn
 from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
-from ctrlformer.errors import CheckpointError, NonFiniteError, RunError
+from ctrlformer.errors import CheckpointError, NonFiniteError, RenderError, RunError, TaskError
 from ctrlformer.files import JSON, reason, write_atomic
 from ctrlformer.hardware import choose_device, use_compiler
 from ctrlformer.kept import Kept
@@ -64,7 +64,7 @@ class Trainer:
     def learn(self) -> None:
         """Every stage that is left; raises `KeyboardInterrupt` or `SystemExit` after a signal, when all is saved."""
         with ExitStack() as stack:
-            for tracker in open_trackers(self.run.path, self.config, self.position.frames):
+            for tracker in open_trackers(self.run.path, self.config, self.position.frames, self._progress.say):
                 self._trackers.append(stack.enter_context(closing(tracker)))
             try:
                 while self.position.stage < len(self.config.stages):
@@ -72,8 +72,8 @@ class Trainer:
                     with self._opener.open(self.position.stage, saved, self._kept) as stage:
                         self.position.tasks = [lane.position for lane in stage.lanes]
                         self._learn_stage(stage)
-            except NonFiniteError as error:
-                raise NonFiniteError(f"{error} (stopped in {self.run.path}; its last checkpoint is kept)") from error
+            except (NonFiniteError, RenderError, TaskError) as error:
+                raise type(error)(f"{error} (stopped in {self.run.path}; its last checkpoint is kept)") from error
 
     def restore(self, saved: Checkpoint) -> None:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
@@ -218,6 +218,9 @@ class Trainer:
             )
         except Abandoned:
             self._save_and_leave(stage)
+        except (RenderError, TaskError):
+            self._save(stage.lanes)  # an evaluation changes nothing: a resume repeats it from its start
+            raise
 
     def _note(self, task: str, kind: str, frames: int, steps: int, returns: list[float]) -> None:
         row: dict[str, JSON] = {

@@ -150,3 +150,9 @@ def test_normalised_pixels_hide_the_background() -> None:
 def test_a_patch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"patch_size 5 does not divide env\.image_size 84"):
         build(replace(SMALL, patch_size=5))
+
+
+def test_a_conv_stem_on_a_picture_of_few_patches_has_no_convolutions() -> None:
+    encoder = make_encoder(replace(SMALL, stem="conv", stem_width=8), EnvConfig(image_size=36))
+    encoder.add_task()
+    assert encoder(pixels()[:, :36, :36], 0).policy.shape == (2, 1, 8)

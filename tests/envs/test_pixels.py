@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs.pixels import Frame, PixelEnv
-from ctrlformer.errors import NonFiniteError
+from ctrlformer.errors import NonFiniteError, RenderError, TaskError
 
 
 class Counter:
@@ -149,3 +149,28 @@ def test_stack_and_size_follow_the_config() -> None:
     assert observation.shape == env.observation_space.shape == (32, 32, 6)
     assert env.render(50).shape == (50, 50, 3)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "what"),
+    [("reset", TaskError, "failed in reset"), ("step", TaskError, "failed in step"), ("pixels", RenderError, "drawn")],
+)
+def test_what_a_simulator_raises_becomes_one_line_that_names_the_task(
+    method: str, kind: type[Exception], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, counter = make()
+    env.reset(seed=1)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("context\nlost")
+
+    monkeypatch.setattr(counter, method, fail)
+    with pytest.raises(kind, match=f"^task 'counter' .*{what}.*: RuntimeError: context lost$"):
+        env.reset(seed=1) if method == "reset" else env.step(REST)
+
+
+def test_a_simulator_that_cannot_even_be_closed_hides_no_earlier_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, counter = make()
+    monkeypatch.delattr(Counter, "close")
+    env.close()
+    assert not hasattr(counter, "closed")

@@ -1,11 +1,17 @@
-"""How many cases each fault gets, and where the counts go: see `--faults` in tests/conftest.py."""
+"""How many cases each fault gets, where the counts go (see `--faults-out` in tests/conftest.py), and the run that
+every broken one is compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from broken_runs import start, without_waste
+from small_runs import outcome
 from tally import Tally
+
+from ctrlformer.runs import RunFolder
 
 HowMany = Callable[[int, int], int]
 
@@ -26,3 +32,23 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     if out := request.config.getoption("--faults-out"):
         counts.write(out)
     assert not counts.failures, "\n".join(counts.failures[:20])
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A small run that nothing broke."""
+    with pytest.MonkeyPatch.context() as patch:
+        without_waste(patch)
+        return start(tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture(scope="session")
+def expected(whole: RunFolder) -> dict[str, Any]:
+    """What every broken run must come to in the end, to the last bit."""
+    return outcome(whole)
+
+
+@pytest.fixture
+def quick_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pictures and pages in the trainings of this test."""
+    without_waste(monkeypatch)

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 BEGIN, END = "<!-- table of faults -->", "<!-- end of the table -->"
 
 # The table's rows in their order: what is done to the software, and what must hold.
@@ -78,7 +80,7 @@ class Tally:
         self._tried += 1
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - a case that fails in any way is counted, not passed on
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - a case that fails in any way is counted
             self.failures.append(f"{name}: {type(error).__name__}: {error}"[:2000])
 
     def write(self, out: Path) -> None:

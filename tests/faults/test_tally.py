@@ -15,11 +15,13 @@ def test_every_case_is_tried_and_those_that_fail_are_counted(tmp_path: Path) -> 
     for number in range(3):
         with counts.case(number):
             assert number != 1
+    with counts.case("nothing is raised"), pytest.raises(ValueError, match="never"):
+        pass
     counts.figures["slowest, s"] = 2.5
     counts.write(tmp_path / "faults.jsonl")
-    assert len(counts.failures) == 1
+    assert len(counts.failures) == 2
     assert counts.failures[0].startswith("1: AssertionError")
-    assert "| 3 | 2 | slowest, s: 2.5 |" in table(read_lines(tmp_path / "faults.jsonl"))
+    assert "| 4 | 2 | slowest, s: 2.5 |" in table(read_lines(tmp_path / "faults.jsonl"))
 
 
 def test_tests_of_one_row_are_summed() -> None:

@@ -78,7 +78,7 @@ class CtrlFormerEncoder(Encoder):
             raise ConfigError(f"encoder.patch_size {config.patch_size} does not divide env.image_size {height}")
         grid = (height // config.patch_size, width // config.patch_size)
         dim = config.dim
-        conv = config.stem == "conv"
+        conv = config.stem == "conv" and max(grid) > ConvTail.LARGEST_GRID  # else there is nothing left to convolve
         self.embed = PatchEmbedding(config.patch_size, channels, config.stem_width if conv else dim)
         self.tail = ConvTail(config.stem_width, dim, grid) if conv else None
         self.grid = grid if self.tail is None else self.tail.grid

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs.registration import register_with_gymnasium
 from ctrlformer.envs.tasks import SUITE, action_repeat, canonical_task, list_tasks
+from ctrlformer.errors import TaskError
 
 if TYPE_CHECKING:
     from ctrlformer.envs.pixels import PixelEnv, Simulator
@@ -27,11 +28,12 @@ def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B
     >>> observation.shape
     (84, 84, 9)
     """
-    from ctrlformer.envs.pixels import PixelEnv
+    from ctrlformer.envs.pixels import PixelEnv, blamed
 
     task = canonical_task(task)
     repeat = action_repeat(task) if config.action_repeat is None else config.action_repeat
-    return PixelEnv(task, _make_simulator(task, config), repeat, config)
+    with blamed(TaskError, f"task {task!r} cannot be made"):
+        return PixelEnv(task, _make_simulator(task, config), repeat, config)
 
 
 def pixel_fingerprint(config: EnvConfig = EnvConfig(), task: str = "cartpole_swingup") -> str:  # noqa: B008

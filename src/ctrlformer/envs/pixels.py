@@ -6,7 +6,9 @@ Stacking, action repeat and rescaling happen here once, for every kind of task; 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
-from ctrlformer.errors import NonFiniteError
+from ctrlformer.errors import CtrlFormerError, NonFiniteError, RenderError, TaskError
 
 Pixels = NDArray[np.uint8]
 Action = NDArray[np.float32]
@@ -54,6 +56,17 @@ class Simulator(Protocol):
         """Free what the simulator holds."""
 
 
+@contextlib.contextmanager
+def blamed(kind: type[CtrlFormerError], what: str) -> Iterator[None]:
+    """Simulators are other people's programs: whatever they raise becomes one line that names the task."""
+    try:
+        yield
+    except CtrlFormerError:
+        raise
+    except Exception as error:
+        raise kind(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}"[:500]) from error
+
+
 class PixelEnv(gymnasium.Env[Pixels, Action]):
     """A task seen as `frame_stack` frames, oldest first, with actions in [-1, 1].
 
@@ -81,9 +94,10 @@ class PixelEnv(gymnasium.Env[Pixels, Action]):
         """Start an episode: with a seed, exactly the one that seed always starts; without, a new one."""
         super().reset(seed=seed, options=options)
         episode_seed = int(self.np_random.integers(LARGEST_SEED)) if seed is None else seed
-        self._simulator.reset(episode_seed)
+        with blamed(TaskError, f"task {self.task!r} failed in reset"):
+            self._simulator.reset(episode_seed)
         self._over = False
-        first = self._simulator.pixels(self._size)
+        first = self._draw(self._size)
         self._frames.extend(first for _ in range(self._stack))
         return self._observation(), {"frames": 0}
 
@@ -94,24 +108,30 @@ class PixelEnv(gymnasium.Env[Pixels, Action]):
         native = self._native(action)
         total, frames = 0.0, 0
         terminated = truncated = False
-        while frames < self.action_repeat and not (terminated or truncated):
-            reward, terminated, truncated = self._simulator.step(native)
-            total += reward
-            frames += 1
+        with blamed(TaskError, f"task {self.task!r} failed in step"):
+            while frames < self.action_repeat and not (terminated or truncated):
+                reward, terminated, truncated = self._simulator.step(native)
+                total += reward
+                frames += 1
         self._over = terminated or truncated
-        self._frames.append(self._simulator.pixels(self._size))
+        self._frames.append(self._draw(self._size))
         return self._observation(), total, terminated, truncated, {"frames": frames}
 
     def render(self, size: int = VIDEO_SIZE) -> Pixels:
         """The present state as (size, size, 3), for videos."""
-        return self._simulator.pixels(size)
+        return self._draw(size)
 
     def moving(self) -> Mask | None:
         """Which pixels of the newest frame show what moves, not the background; none where that is not known."""
         return self._simulator.moving(self._size)
 
     def close(self) -> None:
-        self._simulator.close()
+        with contextlib.suppress(Exception):  # a simulator or renderer that is dead already loses nothing more
+            self._simulator.close()
+
+    def _draw(self, size: int) -> Pixels:
+        with blamed(RenderError, f"task {self.task!r} could not be drawn"):
+            return self._simulator.pixels(size)
 
     def _observation(self) -> Pixels:
         return np.concatenate(self._frames, axis=-1)  # (84, 84, 9)
