@@ -18,7 +18,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-instal
 # One thread per worker: two workers with two threads each would fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: venv gl browser test test-slow test-faults demo lint types contracts format clean
+.PHONY: venv gl browser test test-slow test-faults demo lint types contracts audit format clean
 
 venv: $(INSTALLED)
 gl: $(GL)
@@ -92,6 +92,10 @@ types: $(INSTALLED)
 
 contracts: $(INSTALLED)
 	$(BIN)/lint-imports
+
+# Known vulnerabilities of the versions in constraints.txt; needs the network, and says so where there is none.
+audit: $(INSTALLED)
+	@.ci/audit $(BIN)/python
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -158,3 +158,21 @@ def test_bench_measures_the_named_rows_and_writes_them(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "bench.json").read_text())["rows"]
     assert [row["row"] for row in rows] == ["memory_drq", "start_help"]
     assert [row["met"] for row in rows[:1]] == [True]  # of the other one a busy machine may be the judge
+
+
+def test_a_message_is_one_printable_line_whatever_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(tmp_path / "a\nb\x1b[2J")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert "a\\nb\\x1b[2J" in line
+
+
+def test_modules_are_imported_for_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a_trusted_module.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["eval", str(tmp_path / "absent"), "--import", "a_trusted_module"]) == 2
+    assert "a_trusted_module" in sys.modules
+    assert main(["eval", str(tmp_path / "absent"), "--import", "no_such_module"]) == 2
+    assert "--import no_such_module: No module named" in capsys.readouterr().err

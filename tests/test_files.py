@@ -136,3 +136,22 @@ def test_json_refuses_what_json_cannot_hold() -> None:
     for text in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b"9" * 5000):
         with pytest.raises(ValueError, match=r"."):
             parse_json(text)
+
+
+def test_nothing_is_written_through_a_second_name(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    os.link(precious, tmp_path / "log")
+    with pytest.raises(OSError, match="another name elsewhere"):
+        open_regular(tmp_path / "log", WRITE)
+    os.close(open_regular(tmp_path / "log", READ))
+    os.link(precious, tmp_path / f"{TEMPORARY}file")  # where write_atomic writes first
+    write_atomic(tmp_path / "file", b"new")
+    assert precious.read_bytes() == b"precious"
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_folder_in_place_of_a_temporary_file_goes(tmp_path: Path) -> None:
+    (tmp_path / f"{TEMPORARY}file" / "inside").mkdir(parents=True)
+    write_atomic(tmp_path / "file", b"new")
+    assert os.listdir(tmp_path) == ["file"]

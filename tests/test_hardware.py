@@ -65,3 +65,9 @@ def test_without_a_compiler_it_goes_on_and_says_so_once(monkeypatch: pytest.Monk
     assert said == [
         "torch.compile does not work here (RuntimeError: no compiler found): going on without it, more slowly"
     ]
+
+
+def test_a_device_that_holds_no_numbers_is_no_device() -> None:
+    for name in ("meta", "privateuseone:0", "cuda:99", ""):
+        with pytest.raises(ConfigError, match=r"training\.device"):
+            choose_device(name)

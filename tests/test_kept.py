@@ -1,5 +1,7 @@
 """Kept observations: what is written is what is read, and what is drawn is what was kept."""
 
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from ctrlformer import kept
+from ctrlformer.checkpoint import pack, unpack
 from ctrlformer.errors import CheckpointError, RunError
 from ctrlformer.kept import Kept, Outputs, Rehearser
 
@@ -18,10 +21,15 @@ def some(file: Path, task: str = "toy/reach", count: int = 5) -> Kept:
     return kept.keep(file, task, pixels, outputs)
 
 
+def same(task: str, observations: torch.Tensor) -> Outputs:
+    """An agent whose outputs have the shapes of `some`."""
+    return Outputs(*(torch.zeros(len(observations), width) for width in (3, 2, 2)))
+
+
 def test_reading_gives_back_what_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "kept" / "task.safetensors"
     written = some(file)
-    read = kept.load(file, written.task, written.checksum)
+    read = kept.load(file, written.task, written.checksum, same)
     assert torch.equal(read.observations, written.observations)
     assert all(torch.equal(a, b) for a, b in zip(read.outputs, written.outputs, strict=True))
     assert some(file).checksum == written.checksum  # written again after a crash: the same
@@ -34,10 +42,33 @@ def test_a_damaged_or_missing_file_is_named(tmp_path: Path) -> None:
     data[-1] ^= 1
     file.write_bytes(data)
     with pytest.raises(CheckpointError, match=r"task\.safetensors are damaged"):
-        kept.load(file, written.task, written.checksum)
+        kept.load(file, written.task, written.checksum, same)
     file.unlink()
     with pytest.raises(CheckpointError, match=r"task\.safetensors cannot be read"):
-        kept.load(file, written.task, written.checksum)
+        kept.load(file, written.task, written.checksum, same)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: parts.pop("features"),
+        lambda parts: parts.update(extra=parts["features"]),
+        lambda parts: parts.update(features=parts["features"][:, :2]),
+        lambda parts: parts.update(action=parts["action"][:3]),
+        lambda parts: parts.update(deviation=parts["deviation"].int()),
+        lambda parts: parts.update({name: part[:0] for name, part in parts.items()}),
+    ],
+)
+def test_what_does_not_fit_the_agent_is_named(
+    tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], None]
+) -> None:
+    file = tmp_path / "task.safetensors"
+    some(file)
+    parts = unpack(file, file.read_bytes())
+    change(parts)
+    file.write_bytes(pack(parts))
+    with pytest.raises(CheckpointError, match=r"task\.safetensors do not fit this run"):
+        kept.load(file, "toy/reach", hashlib.sha256(file.read_bytes()).hexdigest(), same)
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

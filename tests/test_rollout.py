@@ -16,7 +16,7 @@ from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.errors import NonFiniteError, RunError
 from ctrlformer.replay import Replay
-from ctrlformer.rollout import EVALUATE, TRAIN, Abandoned, Collector, episode_seed, evaluate, record_video
+from ctrlformer.rollout import EVALUATE, TRAIN, Abandoned, Collector, episode_seed, evaluate, film, record_video
 
 TASK = "toy/reach"
 
@@ -157,3 +157,15 @@ def test_a_video_shows_the_episode(env: PixelEnv, tmp_path: Path) -> None:
     assert score > 0
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
     assert frames == 26  # the first picture and one per step
+
+
+def test_a_film_replaces_what_lies_in_its_place_and_follows_no_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    for name in ("film.mp4", ".tmp-film.mp4"):
+        (tmp_path / name).symlink_to(precious)
+    with film(tmp_path / "film.mp4", 16) as show:
+        show(np.zeros((16, 16, 3), np.uint8))
+    assert precious.read_bytes() == b"precious"
+    assert not (tmp_path / "film.mp4").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", "precious"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctrlformer import checkpoint, launch
-from ctrlformer.agents import Policy, make_agent
+from ctrlformer.agents import Agent, Policy, make_agent
 from ctrlformer.envs import canonical_task, make_env
-from ctrlformer.errors import ConfigError
+from ctrlformer.errors import CheckpointError, ConfigError, TaskError
 from ctrlformer.hardware import choose_device
 from ctrlformer.presets import make_config, overridden
 from ctrlformer.progress import watching
@@ -101,8 +102,8 @@ def evaluate(
     >>> [(score.task, len(score.returns)) for score in ctrlformer.evaluate(folder, episodes=2)]
     [('toy/reach', 2)]
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes is {episodes}: it must be at least 1")
+    if type(episodes) is not int or episodes < 1:
+        raise ConfigError(f"episodes is {episodes!r}: it must be at least 1")
     agent = load(run)
     wanted = [agent.known_task(task)] if task else agent.tasks
     seed = agent.config.seed if seed is None else seed
@@ -163,9 +164,7 @@ class TrainedAgent:
 
     def __init__(self, run: RunFolder) -> None:
         self.run, self.config = run, run.config
-        saved = checkpoint.load(run.checkpoints)
-        self.learner = make_agent(self.config, choose_device(self.config.training.device), self.config.seed)
-        restore_agent(self.learner, saved)
+        self.learner = _restored_agent(run)
         self._policies: dict[str, Policy] = {}
 
     @property
@@ -178,6 +177,8 @@ class TrainedAgent:
 
         Observations come in the order of their episode; `begin_episode` says where the next one starts.
         """
+        if not self.tasks:
+            raise TaskError(f"the agent of {self.run.path} has learnt no task yet")
         name = self.known_task(task) if task else self.tasks[-1]
         if name not in self._policies:
             self._policies[name] = self.learner.policy(name, explore=False)
@@ -192,3 +193,17 @@ class TrainedAgent:
         name = canonical_task(task)
         self.learner.policy(name, explore=False)
         return name
+
+
+def _restored_agent(run: RunFolder) -> Agent:
+    """The agent of the newest checkpoint that is sound and fits; each passed over is named in a warning."""
+    device = choose_device(run.config.training.device)
+    for saved in checkpoint.candidates(run.checkpoints):
+        agent = make_agent(run.config, device, run.config.seed)
+        try:
+            restore_agent(agent, saved)
+        except CheckpointError as error:
+            warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
+        else:
+            return agent
+    raise CheckpointError(f"no usable checkpoint in {run.checkpoints}: start the training again in a new run folder")

@@ -224,7 +224,7 @@ def _read_manifest(path: Path) -> dict[str, dict[str, JSON]]:
             f" it), this one reads {FORMAT}"
         )
     # Exactly as `save` would write it, down to the last space: no change to the manifest itself goes unseen.
-    if type(found) is not int or set(manifest) != {"format", "step", "files"} or to_json(manifest) != data:
+    if type(found) is not int or set(manifest) != {"format", "step", "files"} or not _is_as_saved(manifest, data):
         raise CheckpointError(f"checkpoint file {file} is damaged: it is not a manifest")
     files = manifest["files"]
     if manifest["step"] != _order(path)[0] or not isinstance(files, dict) or not all(map(_is_entry, files.items())):
@@ -232,6 +232,13 @@ def _read_manifest(path: Path) -> dict[str, dict[str, JSON]]:
     if sum(entry["bytes"] for entry in files.values()) > TENSOR_BYTES:
         raise CheckpointError(f"checkpoint {path} is larger than {TENSOR_BYTES} bytes: refused")
     return files
+
+
+def _is_as_saved(manifest: JSON, data: bytes) -> bool:
+    try:
+        return to_json(manifest) == data
+    except (ValueError, RecursionError):  # infinities, or nesting that only reading survives
+        return False
 
 
 def _is_entry(item: tuple[str, JSON]) -> bool:

@@ -13,8 +13,15 @@ def _where(config: Any) -> str:
 
 def at_least(low: float, config: Any, *names: str) -> None:
     for name in names:
-        if getattr(config, name) < low:
+        if not getattr(config, name) >= low:
             raise ConfigError(f"{_where(config)}.{name} is {getattr(config, name)}: it must be at least {low}")
+
+
+def at_most(high: float, config: Any, *names: str) -> None:
+    """Far beyond what anyone uses: it is what a file from elsewhere may ask of this machine's memory."""
+    for name in names:
+        if not getattr(config, name) <= high:
+            raise ConfigError(f"{_where(config)}.{name} is {getattr(config, name)}: it must be at most {high}")
 
 
 def positive(config: Any, *names: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import importlib
 import io
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -36,6 +38,9 @@ from ctrlformer.stopping import EXIT_WITHIN
 from ctrlformer.switches import spelled_out, switches
 
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+
+Modules = Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE [MODULE ...]")]
 
 
 class Command(Protocol):
@@ -124,6 +129,8 @@ class Resume:
 
     run: Run
     """Run folder."""
+    modules: Modules = ()
+    """Import these first: a run does not import by itself the module of a task such as gym/my_package:MyTask-v0."""
 
     def __call__(self) -> None:
         from ctrlformer import launch
@@ -149,6 +156,8 @@ class Add:
     retest_every: int | None = None
     """Frames between two retests of earlier tasks; short for --transfer.retest-every-frames."""
     transfer: TransferConfig = TransferConfig()  # noqa: RUF009 (frozen)
+    modules: Modules = ()
+    """Import these first: a run does not import by itself the module of a task such as gym/my_package:MyTask-v0."""
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> Any:
@@ -183,6 +192,8 @@ class Eval:
     """Episodes of each task."""
     video: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also film one episode of each task into the run folder."""
+    modules: Modules = ()
+    """Import these first: a run does not import by itself the module of a task such as gym/my_package:MyTask-v0."""
 
     def __call__(self) -> None:
         from ctrlformer.api import evaluate
@@ -238,6 +249,8 @@ class Explain:
     """Only this task; none explains every task the run has learnt."""
     video: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also film an episode of each task with its attention."""
+    modules: Modules = ()
+    """Import these first: a run does not import by itself the module of a task such as gym/my_package:MyTask-v0."""
 
     def __call__(self) -> None:
         from ctrlformer.explain.command import main
@@ -360,25 +373,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 2 after a clear line on stderr, or 130/143 after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
     before = signal.signal(signal.SIGTERM, _terminate)  # ending early runs every clean-up, and is 143 everywhere
+    show_warning, warnings.showwarning = warnings.showwarning, _show_warning  # type: ignore[assignment]
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
             print(_overview())
             return 0
-        return _parse(arguments)() or 0
-    except CtrlFormerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        command = _parse(arguments)
+        _import(getattr(command, "modules", ()))
+        return command() or 0
+    except (CtrlFormerError, OSError) as error:
+        print(f"error: {_plain_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)
+        warnings.showwarning = show_warning
 
 
 def _terminate(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def _import(modules: Sequence[str]) -> None:
+    """What the person at the command line trusts; a run's own files are never asked."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except (ImportError, TypeError, ValueError) as error:
+            raise ConfigError(f"--import {module}: {error}") from error
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    print(f"warning: {_plain_line(str(message))}", file=sys.stderr)
+
+
+def _plain_line(text: str) -> str:
+    """One line without control characters: a name in it may come from a stranger's file.
+
+    >>> _plain_line("a\\nb\\x1b[2J")
+    'a\\\\nb\\\\x1b[2J'
+    """
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _parse(arguments: Sequence[str]) -> Command:

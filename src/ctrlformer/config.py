@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import types
-import typing
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ctrlformer.checks import at_least, positive, share
+from ctrlformer.checks import at_least, at_most, positive, share
+from ctrlformer.decoding import decode
 from ctrlformer.dreamer_config import DreamerConfig
 from ctrlformer.errors import ConfigError
+
+MOST_TASKS = 1000
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -37,8 +38,11 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "image_size", "frame_stack")
+        at_most(1024, self, "image_size")
+        at_most(16, self, "frame_stack")
         if self.action_repeat is not None:
             at_least(1, self, "action_repeat")
+            at_most(1000, self, "action_repeat")
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class EncoderConfig:
         at_least(1, self, "patch_size", "stem_width", "dim", "heads", "blocks_per_stage", "mlp_ratio", "feature_dim")
         at_least(1, self, "resnet_width")
         at_least(32, self, "resnet_size")
+        at_most(8192, self, "patch_size", "stem_width", "dim", "heads", "feature_dim", "resnet_size", "resnet_width")
+        at_most(64, self, "blocks_per_stage", "mlp_ratio")
         if self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         positive(self, "position_scale")
@@ -175,6 +181,10 @@ class AgentConfig:
         at_least(1, self, "projector_dim", "projector_hidden", "head_width")
         at_least(2, self, "head_layers")
         at_least(0, self, "shift")
+        at_most(1024, self, "n_step", "updates_per_step", "shift")
+        at_most(1 << 20, self, "batch_size")
+        at_most(1 << 16, self, "projector_dim", "projector_hidden", "head_width")
+        at_most(64, self, "head_layers")
         positive(self, "learning_rate", "encoder_lr_scale", "init_temperature")
         for name in ("late_learning_rate", "gradient_clip"):
             if getattr(self, name) is not None:
@@ -182,7 +192,7 @@ class AgentConfig:
         share(self, "late_from", "discount", "critic_tau", "byol_momentum", "adam_beta1", "adam_beta2")
         if self.weight_decay < 0 or self.contrastive_weight < 0:
             raise ConfigError("agent.weight_decay and agent.contrastive_weight cannot be negative")
-        if self.log_std_min >= self.log_std_max:
+        if not self.log_std_min < self.log_std_max:
             raise ConfigError(f"agent.log_std_min {self.log_std_min} must be below log_std_max {self.log_std_max}")
 
 
@@ -208,6 +218,7 @@ class TransferConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "kept_observations", "rehearsal_batch")
+        at_most(1 << 20, self, "kept_observations", "rehearsal_batch")
         if self.retest_every_frames is not None:
             at_least(1, self, "retest_every_frames")
         positive(self, "encoder_lr_scale", "rehearsal_weight")
@@ -251,6 +262,7 @@ class TrainingConfig:
         at_least(1, self, "final_episodes", "checkpoint_every_frames", "log_every_steps")
         if self.threads is not None:
             at_least(1, self, "threads")
+            at_most(1024, self, "threads")
 
 
 @dataclass(frozen=True)
@@ -291,7 +303,9 @@ class Config:
         if not 0 <= self.seed < 2**31:
             raise ConfigError(f"seed {self.seed} must be between 0 and {2**31 - 1}")
         names = self.all_tasks
-        repeated = sorted({task for task in names if names.count(task) > 1})
+        if len(names) > MOST_TASKS:
+            raise ConfigError(f"{len(names)} tasks are more than one run can learn: name at most {MOST_TASKS}")
+        repeated = sorted(task for task, times in Counter(names).items() if times > 1)
         if repeated:
             raise ConfigError(f"task {repeated[0]!r} is named twice: a run learns each task once")
         if self.together and len(self.tasks) < 2:
@@ -339,7 +353,7 @@ def from_json(text: str) -> Config:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"config is not JSON: {error}") from None
-    config = _decode(Config, data, "config")
+    config = decode(Config, data, "config", ADDED_LATER)
     assert isinstance(config, Config)
     return config
 
@@ -354,39 +368,3 @@ def differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, An
         elif a != b:
             found[prefix + f.name] = (a, b)
     return found
-
-
-def _decode(kind: Any, data: Any, path: str) -> Any:
-    """Check `data` against the annotation `kind`, so that a hand-edited file fails at its field."""
-    origin = typing.get_origin(kind)
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, data, path)
-    if origin is Literal:
-        if data in typing.get_args(kind) and isinstance(data, str):
-            return data
-        raise ConfigError(f"{path}: {data!r} is not one of {', '.join(typing.get_args(kind))}")
-    if origin in (typing.Union, types.UnionType):
-        if data is None:
-            return None
-        (kind,) = (a for a in typing.get_args(kind) if a is not type(None))
-        return _decode(kind, data, path)
-    if origin is tuple:
-        if not isinstance(data, list):
-            raise ConfigError(f"{path}: expected a list, found {data!r}")
-        return tuple(_decode(typing.get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(data))
-    if kind is float and type(data) is int:
-        return float(data)
-    if type(data) is not kind:
-        raise ConfigError(f"{path}: expected {kind.__name__}, found {data!r}")
-    return data
-
-
-def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{path}: expected an object, found {data!r}")
-    hints = typing.get_type_hints(kind)
-    unknown = sorted(set(data) - set(hints))
-    missing = sorted(name for name in set(hints) - set(data) if f"{path}.{name}" not in ADDED_LATER)
-    if unknown or missing:
-        raise ConfigError(f"{path}: unknown fields {unknown}, missing fields {missing}; made by another version?")
-    return kind(**{name: _decode(hint, data[name], f"{path}.{name}") for name, hint in hints.items() if name in data})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctrlformer.checks import at_least, positive, share
+from ctrlformer.checks import at_least, at_most, positive, share
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ class DreamerConfig:
         at_least(1, self, "reward_layers", "value_layers", "actor_layers")
         at_least(2, self, "sequence_length", "horizon")  # one step has two ends
         at_least(16, self, "frame_size")
+        at_most(1024, self, "frame_size", "conv_width", "sequence_length", "horizon")
+        at_most(8192, self, "deterministic", "stochastic", "hidden", "head_width")
+        at_most(64, self, "reward_layers", "value_layers", "actor_layers")
         at_least(0, self, "free_nats", "exploration_noise")
         positive(self, "kl_scale", "model_learning_rate", "actor_learning_rate", "value_learning_rate")
         positive(self, "initial_deviation", "reward_scale")

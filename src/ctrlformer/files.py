@@ -6,11 +6,13 @@ read is an ordinary file of a bounded size: never a link that leads elsewhere, n
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,12 +25,21 @@ WRITE = os.O_WRONLY | os.O_CREAT  # goes on in a file that exists
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """A file descriptor of an ordinary file; a link, pipe, device or folder is an `OSError`."""
+    """A file descriptor of an ordinary file; a link, pipe, device or folder is an `OSError`.
+
+    So is a file to be written that has a second name: that one may lie in another place.
+    """
     # Without O_NONBLOCK, opening a pipe that someone left in place of a file would wait for ever.
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    trouble = None
+    if not stat.S_ISREG(found.st_mode):
+        trouble = "not an ordinary file"
+    elif flags & os.O_WRONLY and found.st_nlink > 1:
+        trouble = "it has another name elsewhere (a hard link); put a copy of its own in its place"
+    if trouble:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+        raise OSError(errno.EINVAL, trouble, str(path))
     return descriptor
 
 
@@ -38,7 +49,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise OSError(errno.EFBIG, f"{size} bytes, more than the {limit} that such a file can need", str(path))
-        return file.read(limit)
+        return file.read(size)
 
 
 def fsync_folder(folder: Path) -> None:
@@ -51,8 +62,8 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_durable(path: Path, data: bytes) -> None:
-    """Write a file and wait until it is on the disk. Not atomic: for files inside an unfinished folder."""
-    with open(open_regular(path, WRITE | os.O_TRUNC), "wb") as file:
+    """Write a new file and wait until it is on the disk. Not atomic: for files inside an unfinished folder."""
+    with open(open_regular(path, WRITE | os.O_EXCL), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -60,12 +71,24 @@ def write_durable(path: Path, data: bytes) -> None:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: after a crash at any moment it holds all of the old or all of the new."""
+    with replacing(path) as temporary:
+        write_durable(temporary, data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, to be written inside the `with`: at its end it takes `path`'s place.
+
+    What lies there already, a crash's or a stranger's link, is removed and never written through.
+    """
     temporary = path.with_name(TEMPORARY + path.name)
     try:
-        write_durable(temporary, data)
+        remove_tree(temporary)
+        yield temporary
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove_tree(temporary)
         raise
     fsync_folder(path.parent)
 

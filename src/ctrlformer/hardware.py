@@ -36,10 +36,10 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(1, device=name)
+        float(torch.zeros(1, device=name))  # a device that holds no numbers, such as meta, fails here
         return torch.device(name)
-    except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0]
+    except (RuntimeError, AssertionError, ValueError, ImportError) as error:
+        why = (str(error).splitlines() or ["unknown"])[0]
         raise ConfigError(f"training.device {name!r} cannot be used here: {why}; try auto or cpu") from None
 
 

@@ -6,6 +6,7 @@ A file per task in the run folder, `kept/<task>.safetensors`; its checksum stand
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -79,8 +80,11 @@ def keep(file: Path, task: str, observations: Tensor, outputs: Outputs) -> Kept:
     return Kept(task, observations.cpu(), on_host, hashlib.sha256(data).hexdigest())
 
 
-def load(file: Path, task: str, checksum: str) -> Kept:
-    """Read what `keep` wrote; a file that is not exactly that is a `CheckpointError`."""
+def load(file: Path, task: str, checksum: str, outputs: Callable[[str, Tensor], Outputs]) -> Kept:
+    """Read what `keep` wrote; a file that is not exactly that is a `CheckpointError`.
+
+    `outputs` is what the agent makes of observations now: what was kept must have its shapes.
+    """
     try:
         data = read_bounded(file, TENSOR_BYTES)
     except OSError as error:
@@ -88,7 +92,20 @@ def load(file: Path, task: str, checksum: str) -> Kept:
     if hashlib.sha256(data).hexdigest() != checksum:
         raise CheckpointError(f"kept observations {file} are damaged: they are not what was saved")
     parts = unpack(file, data)
-    return Kept(task, parts.pop("observations"), Outputs(**parts), checksum)
+    try:
+        found = Kept(task, parts.pop("observations"), Outputs(**parts), checksum)
+        _check_shapes(found, outputs(task, found.observations[:1]))
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        why = " ".join(f"{type(error).__name__} {error}".split())
+        raise CheckpointError(f"kept observations {file} do not fit this run: {why}"[:300]) from None
+    return found
+
+
+def _check_shapes(found: Kept, expected: Outputs) -> None:
+    count = len(found.observations)
+    for name, part, now in zip(Outputs._fields, found.outputs, expected, strict=True):
+        if not (count and part.is_floating_point() and part.shape == (count, *now.shape[1:])):
+            raise ValueError(f"{name} are {part.dtype} {tuple(part.shape)}, not {count} times {tuple(now.shape[1:])}")
 
 
 class Rehearser:

@@ -13,7 +13,7 @@ import torch
 from ctrlformer import checkpoint
 from ctrlformer.config import Config, StageConfig, TransferConfig
 from ctrlformer.encoders.weights import with_checked_weights
-from ctrlformer.envs import canonical_task, pixel_fingerprint
+from ctrlformer.envs import pixel_fingerprint, typed_task
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.errors import CheckpointError, ConfigError, RunError
 from ctrlformer.footprint import check_memory
@@ -23,12 +23,13 @@ from ctrlformer.progress import Progress
 from ctrlformer.runs import RunFolder
 from ctrlformer.stopping import StopRequest
 from ctrlformer.trackers import check_trackers
+from ctrlformer.trainer_state import TrainerState
 from ctrlformer.training import Trainer
 
 
 def start(config: Config, folder: Path | None, progress: Progress, exit_within: float | None = None) -> RunFolder:
     """Train from the beginning in a new run folder; what can be refused is refused before it exists."""
-    config = dataclasses.replace(config, tasks=tuple(canonical_task(task) for task in config.tasks))
+    config = dataclasses.replace(config, tasks=tuple(typed_task(task) for task in config.tasks))
     if not config.tasks:
         raise ConfigError("no task to learn: name at least one; `ctrlformer tasks` lists them")
     check_trackers(config)
@@ -79,7 +80,7 @@ def add(
     check_trackers(run.config)
     own = _with_weights(run.config)
     budget = own.training.frames if frames is None else frames
-    stage = StageConfig((canonical_task(task),), budget, transfer or own.transfer)
+    stage = StageConfig((typed_task(task),), budget, transfer or own.transfer)
     config = dataclasses.replace(own, added=(*own.added, stage))
     check_memory(config, (stage,), choose_device(config.training.device))
     with StopRequest(exit_within) as stop, ExitStack() as held:
@@ -98,8 +99,8 @@ def add(
 
 
 def _require_finished(run: RunFolder) -> None:
-    stage = checkpoint.load(run.checkpoints).state["trainer"]["position"]["stage"]
-    if stage < len(run.config.stages):
+    state = TrainerState.read(checkpoint.load(run.checkpoints), run.config)
+    if state.position.stage < len(run.config.stages):
         raise RunError(f"{run.path} has not finished its tasks: `ctrlformer resume {run.path}` first")
 
 

@@ -38,10 +38,6 @@ class Position:
     minutes: float = 0.0
     """Wall-clock minutes of training so far, over all resumes."""
 
-    @classmethod
-    def from_json(cls, saved: Mapping[str, JSON]) -> Position:
-        return cls(**{**saved, "tasks": [TaskPosition(**task) for task in saved["tasks"]]})
-
     @property
     def frames(self) -> int:
         """All frames so far, of every stage and task."""

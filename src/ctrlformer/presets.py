@@ -174,10 +174,10 @@ def make_config(
     >>> make_config(["toy/reach"], "tiny", 100, 1, {"agent.discount": 0.9}).agent.discount
     0.9
     """
-    base = replace(preset(preset_name), tasks=tuple(tasks), seed=seed)
+    data = json.loads(to_json(preset(preset_name))) | {"tasks": list(tasks), "seed": seed}
     if frames is not None:
-        base = replace(base, training=replace(base.training, frames=frames))
-    return overridden(base, overrides)
+        data["training"]["frames"] = frames
+    return overridden(_checked(data), overrides)
 
 
 def overridden(config: Config, overrides: Mapping[str, Any], sections: Sequence[str] = SECTIONS) -> Config:
@@ -189,4 +189,11 @@ def overridden(config: Config, overrides: Mapping[str, Any], sections: Sequence[
             example = f"{sections[0]}.{next(iter(data[sections[0]]))}"
             raise ConfigError(f"unknown setting {name!r}: settings look like {example!r}")
         data[section][field] = value
-    return from_json(json.dumps(data))
+    return _checked(data)
+
+
+def _checked(data: dict[str, Any]) -> Config:
+    try:
+        return from_json(json.dumps(data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"settings are numbers, words and lists of them: {error}") from None

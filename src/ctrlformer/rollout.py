@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from ctrlformer.agents.contract import Policy
 from ctrlformer.envs.pixels import VIDEO_SIZE, Action, PixelEnv, Pixels
 from ctrlformer.errors import NonFiniteError, RunError
+from ctrlformer.files import replacing
 from ctrlformer.replay import Replay
 
 TRAIN, EVALUATE, VIDEO = range(3)  # what an episode is for: part of its seed, so that no two purposes share episodes
@@ -200,14 +201,14 @@ def film(path: Path, size: int) -> Iterator[Callable[[Pixels], None]]:
     """An MP4 of square pictures (size, size, 3): what it yields takes one after the other."""
     import imageio_ffmpeg
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = imageio_ffmpeg.write_frames(
-        str(path), (size, size), fps=VIDEO_FPS, macro_block_size=1, ffmpeg_log_level="error"
-    )
-    writer.send(None)  # the writer is a generator: this starts it
     try:
-        yield lambda picture: writer.send(np.ascontiguousarray(picture))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:  # whatever lies at `path`, a link too, is replaced and not followed
+            writer = imageio_ffmpeg.write_frames(
+                str(temporary), (size, size), fps=VIDEO_FPS, macro_block_size=1, ffmpeg_log_level="error"
+            )
+            with closing(writer):
+                writer.send(None)  # the writer is a generator: this starts it
+                yield lambda picture: writer.send(np.ascontiguousarray(picture))
     except OSError as error:
         raise RunError(f"could not write the video {path}: {error}") from None
-    finally:
-        writer.close()

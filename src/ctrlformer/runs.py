@@ -66,8 +66,9 @@ class RunFolder:
             if taken:
                 raise RunError(f"{path} already holds {sorted(taken)[0]}: resume that run, or choose another --run")
             write_atomic(path / CONFIG, config_to_json(config).encode())
-        except OSError as error:
-            raise RunError(f"cannot create run folder {path}: {reason(error)}") from error
+        except (OSError, ValueError) as error:  # a path can hold a byte that no path may
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            raise RunError(f"cannot create run folder {path}: {why}") from error
         return cls(path, config)
 
     @classmethod
@@ -134,6 +135,11 @@ class RunFolder:
     def kept(self, task: str) -> Path:
         """The file of one task's kept observations."""
         return self._inside("kept", f"{_file_name(task)}.safetensors")
+
+    def keep_inside(self, *folders: str) -> None:
+        """Refuse links in place of folders that other programs write."""
+        for folder in folders:
+            self._inside(folder)
 
     def _inside(self, *names: str) -> Path:
         """A folder of this run: a link in its place could lead writing, or deleting, anywhere."""

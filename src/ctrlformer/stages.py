@@ -61,7 +61,7 @@ class Lane:
         return frames, episode_return
 
     def state(self) -> dict[str, JSON]:
-        """What a checkpoint keeps beside the episode's actions; `SavedLane` reads it."""
+        """What a checkpoint keeps beside the episode's actions; `LaneState` reads it."""
         return {
             "averages": self.averages.as_json(),
             "random": self.draws.random_state,
@@ -87,26 +87,6 @@ class SavedLane:
     fingerprint: int | None
     actions: NDArray[np.float32]
     memory: Tensor | None
-
-    @classmethod
-    def read(
-        cls,
-        state: Mapping[str, JSON],
-        position: TaskPosition,
-        actions: Tensor,
-        memory: Tensor | None,
-        replay: Replay,
-    ) -> SavedLane:
-        return cls(
-            position,
-            Averages(**state["averages"]),
-            state["random"],
-            replay,
-            state["episode"],
-            state["fingerprint"],
-            actions.numpy(),
-            memory,
-        )
 
 
 @dataclass

@@ -12,6 +12,8 @@ from typing import Protocol
 from ctrlformer.config import Config
 from ctrlformer.errors import ConfigError
 
+FOLDERS = ("tensorboard", "wandb")  # what trackers write in the run folder
+
 
 class Tracker(Protocol):
     """Takes named numbers at a frame, counted over all stages."""

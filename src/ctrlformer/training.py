@@ -26,7 +26,7 @@ from ctrlformer.curves import learning_curve
 from ctrlformer.draws import Drawn
 from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
-from ctrlformer.errors import CheckpointError, NonFiniteError, RenderError, RunError, TaskError
+from ctrlformer.errors import NonFiniteError, RenderError, RunError, TaskError
 from ctrlformer.files import JSON, reason, write_atomic
 from ctrlformer.hardware import choose_device, use_compiler
 from ctrlformer.kept import Kept
@@ -37,7 +37,9 @@ from ctrlformer.rollout import Abandoned, evaluate
 from ctrlformer.runs import RunFolder
 from ctrlformer.stages import Lane, SavedLane, Stage, StageOpener
 from ctrlformer.stopping import StopRequest
+from ctrlformer.trackers import FOLDERS as TRACKER_FOLDERS
 from ctrlformer.trackers import Tracker, open_trackers
+from ctrlformer.trainer_state import TrainerState, must_fit
 
 CURVE = "curve.png"
 KEEP = 1  # marks the random numbers that choose which observations are kept
@@ -64,6 +66,7 @@ class Trainer:
     def learn(self) -> None:
         """Every stage that is left; raises `KeyboardInterrupt` or `SystemExit` after a signal, when all is saved."""
         with ExitStack() as stack:
+            self.run.keep_inside(*TRACKER_FOLDERS)
             for tracker in open_trackers(self.run.path, self.config, self.position.frames, self._progress.say):
                 self._trackers.append(stack.enter_context(closing(tracker)))
             try:
@@ -77,25 +80,30 @@ class Trainer:
 
     def restore(self, saved: Checkpoint) -> None:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
-        try:
-            state = saved.state["trainer"]
-            action_dims = restore_agent(self.agent, saved)
-            self.position = Position.from_json(state["position"])
-            self._kept = [kept.load(self.run.kept(task), task, checksum) for task, checksum in state["kept"].items()]
-            self._saved_lanes = [
-                SavedLane.read(
-                    lane,
-                    self.position.tasks[index],
-                    saved.tensors["episodes"][f"{index}"],
-                    saved.tensors["episodes"].get(f"{index}/memory"),
-                    self._opener.replay(task, action_dims[task], lane["replay"]),
-                )
-                for index, (task, lane) in enumerate(state["lanes"].items())
-            ]
-            self.run.truncate_logs(state["logs"])
-        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise CheckpointError(f"checkpoint {saved.path} does not fit this run: {error!r}"[:300]) from error
+        state = restore_agent(self.agent, saved)
+        self.position = state.position
+        self._kept = [
+            kept.load(self.run.kept(task), task, checksum, self.agent.outputs) for task, checksum in state.kept.items()
+        ]
+        with must_fit(saved.path):
+            self._saved_lanes = [self._saved_lane(saved, state, index) for index in range(len(state.lanes))]
+        self.run.truncate_logs(state.logs)
         self._saved_frames = self.position.frames
+
+    def _saved_lane(self, saved: Checkpoint, state: TrainerState, index: int) -> SavedLane:
+        task, lane = list(state.lanes.items())[index]
+        memory = state.memory(saved, index)
+        self.agent.policy(task, explore=True, memory=memory)  # refuses a memory that is not its own
+        return SavedLane(
+            state.position.tasks[index],
+            lane.restored_averages(),
+            lane.random,
+            self._opener.replay(task, state.action_dims[task], lane.replay),
+            lane.episode,
+            lane.fingerprint,
+            state.actions(saved, index),
+            memory,
+        )
 
     # A stage
 
@@ -248,11 +256,11 @@ class Trainer:
 
     def _draw(self) -> None:
         path = self.run.path / CURVE
+        write_report([self.run.path], self.run.path / REPORT)  # checks the rows, and names one that makes no sense
         try:
             write_atomic(path, learning_curve(self.run.path.name, self.run.read_evals()))
         except OSError as error:
             raise RunError(f"cannot write {path}: {reason(error)}; the checkpoints are intact") from error
-        write_report([self.run.path], self.run.path / REPORT)
 
     def _log(self, lane: Lane) -> None:
         self.agent.check()
@@ -330,14 +338,15 @@ def _crossed(every: int, last: int, now: int) -> bool:
     return now // every > last // every
 
 
-def restore_agent(agent: Agent, saved: Checkpoint) -> dict[str, int]:
-    """Give a new agent the tasks and tensors of a checkpoint; answers with the tasks' numbers of actions."""
-    action_dims: dict[str, int] = saved.state["trainer"]["action_dims"]
+def restore_agent(agent: Agent, saved: Checkpoint) -> TrainerState:
+    """Give a new agent the tasks and tensors of a checkpoint; a `CheckpointError` means that they do not fit it."""
+    state = TrainerState.read(saved, agent.config)
     transfers = _transfers(agent.config)
-    for task, action_dim in action_dims.items():
-        agent.add_task(task, action_dim, transfers[task])
-    agent.load_tensors(saved.tensors)
-    return action_dims
+    with must_fit(saved.path):
+        for task, action_dim in state.action_dims.items():
+            agent.add_task(task, action_dim, transfers[task])
+        agent.load_tensors(saved.tensors)
+    return state
 
 
 def _transfers(config: Config) -> dict[str, TransferConfig | None]:

@@ -69,3 +69,28 @@ def test_deferred_and_immediate_steps_are_the_same() -> None:
             optimiser.step(weight.square().sum(), clip=1.0)
         results.append(weight.detach())
     assert torch.equal(*results)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"0.exp_avg": torch.zeros(2)},
+        {"0.exp_avg_sq": torch.zeros(4)},
+        {"0.exp_avg": torch.zeros(3, dtype=torch.int64)},
+        {"0.step": torch.zeros(3)},
+        {"1.step": torch.zeros(())},
+        {"-1.step": torch.zeros(())},
+        {"0.other": torch.zeros(3)},
+        {"nonsense": torch.zeros(3)},
+    ],
+)
+def test_moments_that_do_not_fit_are_refused(change: dict[str, torch.Tensor]) -> None:
+    """The fused step walks raw memory: a moment that is too small would be read beyond its end."""
+    weight = nn.Parameter(torch.ones(3))
+    optimiser = optimiser_of(weight)
+    optimiser.step(weight.sum())
+    saved = optimiser.tensors()
+    with pytest.raises(ValueError, match="parameter"):
+        optimiser_of(nn.Parameter(torch.ones(3))).load_tensors(saved | change)
+    with pytest.raises(ValueError, match="parameter"):
+        optimiser_of(nn.Parameter(torch.ones(3))).load_tensors({"0.step": saved["0.step"]})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ctrlformer.envs import make_env
+from ctrlformer.envs import make_env, typed_task
 from ctrlformer.errors import TaskError
 
 
@@ -123,3 +125,35 @@ def test_ids_are_known_whichever_is_imported_first(order: str) -> None:
     code = f"{order}; gymnasium.make('ctrlformer/toy_reach-v0'); print('made')"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert child.stdout.strip() == "made", child.stderr
+
+
+MODULE = "a_package_with_tasks"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package that registers a task when it is imported."""
+    code = "import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control.pendulum:PendulumEnv')\n"
+    (tmp_path / f"{MODULE}.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield f"gym/{MODULE}:Mine-v0"
+    sys.modules.pop(MODULE, None)
+    gymnasium.registry.pop("Mine-v0", None)
+
+
+def test_a_named_module_is_imported_only_for_a_person(module: str) -> None:
+    for task in (module, f"gym/{MODULE}.sub:Mine-v0"):
+        with pytest.raises(TaskError, match=f"names the module '{MODULE}.*--import {MODULE}"):
+            make_env(task)
+    assert MODULE not in sys.modules
+    assert typed_task(module) == module
+    assert MODULE in sys.modules
+
+
+def test_names_with_two_modules_or_none_are_refused() -> None:
+    for task in ("gym/os:path:X-v0", "gym/os:X", "gym/:X-v0"):
+        with pytest.raises(TaskError):
+            make_env(task)
+    for task in ("gym/.relative:X-v0", "gym/no_such_package:X-v0", "gym/a b:X-v0"):
+        with pytest.raises(TaskError, match="cannot be made"):
+            typed_task(task)

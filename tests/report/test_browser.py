@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsers import browser, opened
 from PIL import Image
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -19,27 +17,9 @@ from told_folders import PAIR, Row, config, metrics, row, scratch, write
 
 from ctrlformer.report.page import write_report
 
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --hide-scrollbars --force-device-scale-factor=1"
-)
+__all__ = ["browser"]  # a fixture is used by its name alone
+
 HOSTILE = '<img src=x onerror="window.broken = 1">'
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        missing = "no Chromium: install chromium and chromium-driver (as root, `make browser` does)"
-        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    options = ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = Chrome(options=options, service=ChromeService(driver))
-    yield started
-    started.quit()
 
 
 def sequence(scale: float = 1.0) -> list[Row]:
@@ -104,12 +84,6 @@ def experiment(out: Path) -> Path:
     run = write(out / "runs" / "one", config("a"), scratch("a", (0, 1.0), (10, 400.0)))
     (out / "same_domain-cpu.json").write_text(json.dumps(table))
     return run
-
-
-def opened(browser: Chrome, page: Path, width: int = 1440) -> Chrome:
-    browser.set_window_size(width, 1000)
-    browser.get(page.as_uri())
-    return browser
 
 
 NAMES = ["one", "four stages", "many seeds", "explained", "experiment", "unfinished", "just begun", "hostile"]

@@ -81,3 +81,9 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.C
     folder = write(tmp_path / "run", config("a"))
     assert main(["report", str(folder), "--out", str(tmp_path / "no" / "page.html")]) == 2
     assert "page.html" in capsys.readouterr().err
+
+
+def test_half_a_character_in_a_name_does_not_end_the_report(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", config("a"), PAIR[:3])
+    (folder / "environment.json").write_text(json.dumps({"command": "half \ud800 of a letter"}))
+    assert "half ? of a letter" in write_report([folder], tmp_path / "page.html").read_text()

@@ -7,6 +7,7 @@ import torch
 from ctrlformer.agents.contract import Agent, Policy
 from ctrlformer.agents.dreamer import DreamerAgent
 from ctrlformer.agents.sac import SacAgent
+from ctrlformer.agents.sizes import check_size
 from ctrlformer.config import Config
 
 __all__ = ["Agent", "DreamerAgent", "Policy", "SacAgent", "make_agent"]
@@ -14,6 +15,7 @@ __all__ = ["Agent", "DreamerAgent", "Policy", "SacAgent", "make_agent"]
 
 def make_agent(config: Config, device: torch.device | str = "cpu", seed: int = 0, compiled: bool = False) -> Agent:
     """The agent that the config names, without tasks yet; `compiled` is for those that can gain from it."""
+    check_size(config)
     if config.agent.kind == "dreamer":
         return DreamerAgent(config, device, seed)
     return SacAgent(config, device, seed, compiled)

@@ -223,6 +223,8 @@ class LatentPolicy:
         self._action = torch.zeros(1, heads.action_dim, device=agent.device)
         if memory is not None:
             sizes = [part.shape[-1] for part in (*self._state, self._action)]
+            if memory.shape != (1, sum(sizes)) or memory.dtype != torch.float32:
+                raise ValueError(f"a memory of {memory.dtype} {tuple(memory.shape)}, not (1, {sum(sizes)})")
             *state, self._action = torch.split(memory.to(agent.device), sizes, -1)
             self._state = State(*state)
 

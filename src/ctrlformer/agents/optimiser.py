@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from ctrlformer.config import AgentConfig
 from ctrlformer.errors import NonFiniteError
 
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+STEP = ".step"
 REMEDY = "try a lower --agent.learning-rate"
 
 
@@ -91,13 +93,24 @@ class Optimiser:
         return {f"{number}.{key}": value for number, moments in state.items() for key, value in moments.items()}
 
     def load_tensors(self, saved: Mapping[str, Tensor]) -> None:
-        parameters = self.parameters
+        """Take over `tensors()`; anything else is a `ValueError`."""
         state: dict[int, dict[str, Tensor]] = {}
-        for name, value in saved.items():
-            number, key = name.split(".")
-            owner = parameters[int(number)]
-            if value.shape == owner.shape:
-                # Fused AdamW walks raw memory: a moment must lie as its parameter does (convolutions: channels last).
-                value = torch.empty_like(owner, requires_grad=False).copy_(value)
-            state.setdefault(int(number), {})[key] = value
+        left = dict(saved)
+        for number, owner in enumerate(self.parameters):
+            moments = {key: left.pop(f"{number}.{key}", None) for key in MOMENTS}
+            if any(value is not None for value in moments.values()):
+                state[number] = {key: _moment(f"{number}.{key}", value, owner) for key, value in moments.items()}
+        if left:
+            raise ValueError(f"{self.name} optimiser: {min(left)[:80]!r} belongs to no parameter")
         self._adam.load_state_dict({"state": state, "param_groups": self._adam.state_dict()["param_groups"]})
+
+
+def _moment(name: str, value: Tensor | None, owner: nn.Parameter) -> Tensor:
+    """Fused AdamW walks raw memory: a moment must be as large as its parameter, and lie as it does (convolutions:
+    channels last)."""
+    shape = () if name.endswith(STEP) else owner.shape
+    if value is None or value.shape != shape or not value.is_floating_point():
+        raise ValueError(f"{name} does not fit its parameter of shape {tuple(owner.shape)}")
+    if not shape:
+        return value.float()
+    return torch.empty_like(owner, requires_grad=False).copy_(value)

@@ -70,12 +70,12 @@ def _open(config: EncoderConfig) -> _File:
             "encoder.kind resnet50 needs ImageNet weights, --encoder.weights FILE.safetensors: check the public"
             f" FILE.pth as {HOWTO} says, then convert it once by {CONVERT} FILE.pth FILE.safetensors"
         )
-    path = Path(config.weights).expanduser()
+    path = Path(config.weights)
     try:
-        path = path.resolve(strict=True)  # the user's own choice, so a link is followed, once
+        path = path.expanduser().resolve(strict=True)  # the user's own choice, so a link is followed, once
         data = read_bounded(path, FILE_BYTES)
-    except (OSError, RuntimeError) as error:
-        why = reason(error) if isinstance(error, OSError) else "links that lead in a circle"
+    except (OSError, RuntimeError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else f"no such path ({error})"
         raise ConfigError(
             f"encoder.weights {path} cannot be read: {why}; put the file there, or get it as {HOWTO} says"
         ) from None

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs.registration import register_with_gymnasium
-from ctrlformer.envs.tasks import SUITE, action_repeat, canonical_task, list_tasks
+from ctrlformer.envs.tasks import GYM_PREFIX, SUITE, action_repeat, canonical_task, list_tasks
 from ctrlformer.errors import TaskError
 
 if TYPE_CHECKING:
     from ctrlformer.envs.pixels import PixelEnv, Simulator
 
-__all__ = ["canonical_task", "list_tasks", "make_env", "pixel_fingerprint"]
+__all__ = ["canonical_task", "list_tasks", "make_env", "pixel_fingerprint", "typed_task"]
 
 
 def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B008 (frozen)
@@ -34,6 +34,16 @@ def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B
     repeat = action_repeat(task) if config.action_repeat is None else config.action_repeat
     with blamed(TaskError, f"task {task!r} cannot be made"):
         return PixelEnv(task, _make_simulator(task, config), repeat, config)
+
+
+def typed_task(name: str) -> str:
+    """The canonical name of a task that a person has typed: a module that it names is imported, as they wish."""
+    task = canonical_task(name)
+    if task.startswith(GYM_PREFIX):
+        from ctrlformer.envs.gym import import_module_of
+
+        import_module_of(task)
+    return task
 
 
 def pixel_fingerprint(config: EnvConfig = EnvConfig(), task: str = "cartpole_swingup") -> str:  # noqa: B008

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
+import sys
 
 import gymnasium
 import numpy as np
@@ -13,6 +15,7 @@ from PIL import Image
 
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.envs.pixels import Frame, Mask, Pixels
+from ctrlformer.envs.tasks import GYM_PREFIX
 from ctrlformer.errors import RenderError, TaskError
 
 
@@ -54,6 +57,7 @@ class GymSimulator:
 
 def make_gym(task: str, env_id: str) -> GymSimulator:
     """The Gymnasium environment `env_id`."""
+    _refuse_unknown_module(task, env_id)
     with contextlib.suppress(RenderError):
         use_backend()  # Gymnasium's MuJoCo environments need it; others do without
     try:
@@ -65,6 +69,34 @@ def make_gym(task: str, env_id: str) -> GymSimulator:
         hint = f"; did you mean 'gym/{near[0]}'?" if near and near[0] != env_id else ""
         raise TaskError(f"{task} cannot be made: {_one_line(error)}{hint}") from error
     return GymSimulator(task, env)
+
+
+def import_module_of(task: str) -> None:
+    """Import the module of a task such as `gym/my_package:MyTask-v0`: only for a name that a person has typed."""
+    module = _module(task)
+    if module is None or module in sys.modules:
+        return
+    try:
+        importlib.import_module(module)
+    except (ImportError, TypeError, ValueError) as error:
+        raise TaskError(f"{task} cannot be made: {_one_line(error)}") from error
+
+
+def _refuse_unknown_module(task: str, env_id: str) -> None:
+    """A run's files may name any module: whoever loads a run decides what is imported, never the run."""
+    module = _module(task)
+    if env_id.count(":") > 1:
+        raise TaskError(f"{task} cannot be made: write gym/MODULE:ID or gym/ID")
+    if module is not None and module not in sys.modules:
+        raise TaskError(
+            f"{task} names the module {module!r}, which a run does not import by itself: if you trust it, import it"
+            f" first, in Python by `import {module}`, on the command line by `--import {module}`"
+        )
+
+
+def _module(task: str) -> str | None:
+    module, colon, _ = task.removeprefix(GYM_PREFIX).partition(":")
+    return module if colon else None
 
 
 def _one_line(error: Exception) -> str:

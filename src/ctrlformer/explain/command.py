@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from ctrlformer.explain.similarity import Similarity, output_similarity, token_s
 from ctrlformer.files import JSON, read_bounded, reason, to_json, write_atomic
 from ctrlformer.rollout import film
 from ctrlformer.runs import RunFolder
+from ctrlformer.trainer_state import TrainerState
 
 INDEX = "explain.json"
 MOMENTS = 6  # of an episode that are shown
@@ -45,7 +46,7 @@ class Explainer:
     def __init__(self, run: RunFolder, agent: SacAgent, say: Callable[[str], None]) -> None:
         self.run, self.agent, self.folder = run, agent, run.explained
         self._say = say
-        self._state: Mapping[str, JSON] = checkpoint.load(run.checkpoints).state["trainer"]
+        self._state = TrainerState.read(checkpoint.load(run.checkpoints), run.config)
 
     def task(self, task: str, video: bool) -> dict[str, JSON]:
         """Everything about one task."""
@@ -133,7 +134,10 @@ class Explainer:
 
     def similarities(self) -> list[dict[str, JSON]]:
         """Between all tasks whose stages have ended."""
-        observed = [kept.load(self.run.kept(task), task, sum_) for task, sum_ in self._state["kept"].items()]
+        observed = [
+            kept.load(self.run.kept(task), task, checksum, self.agent.outputs)
+            for task, checksum in self._state.kept.items()
+        ]
         tokens, outputs = token_similarity(self.agent), output_similarity(self.agent, observed)
         return [self._similarity(name, found) for name, found in (("tokens", tokens), ("outputs", outputs)) if found]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ctrlformer.errors import RunError
@@ -24,7 +25,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     """Read the runs and write the page; answers with its path."""
     page = render(read_runs(folders), read_tables(folders))
     try:
-        write_atomic(out, page.encode())
+        write_atomic(out, page.encode(errors="replace"))  # a name may hold half a character
     except OSError as error:
         raise RunError(f"cannot write the report {out}: {reason(error)}") from error
     return out
@@ -32,9 +33,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
 
 def render(runs: Sequence[ToldRun], experiments: Sequence[ExperimentTable] = ()) -> str:
     """HTML of everything that is known of the runs. Names from outside are escaped, in the page and in its data."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_file("page.html.jinja"))
-    return template.render(
+    return _template().render(
         title=_title(runs),
         runs=runs,
         matrices=tables.retest_matrices(runs),
@@ -60,6 +59,12 @@ def _embedded(value: JSON) -> Markup:
     """JSON that no name in it can end, or turn into markup."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+@functools.cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_file("page.html.jinja"))
 
 
 def _file(name: str) -> str:

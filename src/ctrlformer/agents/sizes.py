@@ -1,0 +1,48 @@
+"""What an agent's networks need of the memory, known before they are made."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ctrlformer.agents.dreamer_heads import DreamerHeads
+from ctrlformer.agents.task_heads import Contrast, TaskHeads
+from ctrlformer.agents.world_model import WorldModel
+from ctrlformer.config import Config
+from ctrlformer.encoders import make_encoder
+from ctrlformer.errors import ConfigError
+from ctrlformer.machine import memory_bytes
+
+COPIES = 4  # of every number: the weight, its gradient and Adam's two moments; targets come on top
+
+
+def check_size(config: Config) -> None:
+    """Refuse networks that this machine cannot hold: settings may come from a file that someone else made."""
+    needed, there = COPIES * network_bytes(config), memory_bytes()
+    if needed > there:
+        raise ConfigError(
+            f"the networks of these settings need {needed / 1e9:.1f} GB, and this machine has {there / 1e9:.1f} GB:"
+            f" lower {'dreamer.deterministic' if config.agent.kind == 'dreamer' else 'encoder.dim'} and the like"
+        )
+
+
+def network_bytes(config: Config) -> int:
+    """Of all weights, counted without making them."""
+    with torch.device("meta"):
+        shared, heads = _dreamer(config) if config.agent.kind == "dreamer" else _sac(config)
+    return _bytes(shared) + len(config.all_tasks) * _bytes(heads)
+
+
+def _sac(config: Config) -> tuple[nn.Module, nn.Module]:
+    encoder = make_encoder(config.encoder, config.env)
+    shared = nn.ModuleList([encoder, Contrast(config.agent, encoder.contrastive_dim)])
+    return shared, TaskHeads(config.agent, config.encoder.feature_dim, action_dim=1)
+
+
+def _dreamer(config: Config) -> tuple[nn.Module, nn.Module]:
+    world = WorldModel(config.dreamer, min(config.dreamer.frame_size, config.env.image_size))
+    return world, DreamerHeads(config.dreamer, world.latent.features, action_dim=1)
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in module.parameters())
