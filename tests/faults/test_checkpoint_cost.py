@@ -25,9 +25,9 @@ REPEAT = 10  # of the toy task here, whose episodes it divides
 def test_a_save_takes_little_beside_the_training_between_two(
     tally: Tally, how_many: Callable[[int, int], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compact preset on a toy task, for as many steps as cartpole's between two checkpoints. They are random, to get
-    there soon, so the save has as much to write as usual; the updates after it are timed. Drawing cartpole would only
-    make the share smaller."""
+    """The compact preset on a toy task, for as many steps as cartpole has between two checkpoints. They are random, to
+    get there soon, so the save has as much to write as usual; the updates after it are timed. Drawing cartpole would
+    only make the share smaller."""
     usual = preset("compact").training.checkpoint_every_frames // CARTPOLE_REPEAT
     steps = how_many(20, usual)
     settings = {
