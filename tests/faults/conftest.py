@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from tally import Tally
-
-HowMany = Callable[[int, int], int]
+from tally import HowMany, Tally
 
 
 @pytest.fixture
