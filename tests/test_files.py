@@ -155,3 +155,11 @@ def test_a_folder_in_place_of_a_temporary_file_goes(tmp_path: Path) -> None:
     (tmp_path / f"{TEMPORARY}file" / "inside").mkdir(parents=True)
     write_atomic(tmp_path / "file", b"new")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_json_that_could_not_be_shown_again_is_refused() -> None:
+    assert parse_json(b"[" * 50 + b"]" * 50)
+    assert len(parse_json(b"[" + b"[],{}," * 1000 + b"[]]")) == 2001
+    for depth in (70, 900, 100_000):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json(b'{"a":' * depth + b"1" + b"}" * depth)

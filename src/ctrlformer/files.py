@@ -20,6 +20,8 @@ JSON: TypeAlias = Any  # what json.loads returns: whoever reads it checks what i
 
 TEMPORARY = ".tmp-"  # prefix of unfinished files and folders; a crash may leave one, and nobody ever reads it
 
+DEEPEST = 64  # lists and objects inside each other: far more than any file here has
+
 READ = os.O_RDONLY
 WRITE = os.O_WRONLY | os.O_CREAT  # goes on in a file that exists
 
@@ -118,9 +120,21 @@ def to_json(value: JSON) -> bytes:
 def parse_json(data: bytes) -> JSON:
     """The value of JSON text; anything wrong with it, its encoding or its depth is a `ValueError`."""
     try:
-        return json.loads(data)
+        value = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    # What was just shallow enough to be read might still be too deep to be shown or written.
+    if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _is_deep(value: JSON) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        inside = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [one for part in inside for one in part]
+    return bool(level)
 
 
 def reason(error: OSError) -> str:

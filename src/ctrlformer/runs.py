@@ -37,12 +37,14 @@ from ctrlformer.files import (
     reason,
     to_json,
     write_atomic,
+    write_durable,
 )
 
 CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", "lock"
 METRICS, EVALS = "metrics.jsonl", "evals.jsonl"
 SMALL_FILE_BYTES = 1 << 20
 LOCK_SECONDS = 1.0  # how long a lock is asked for before the run counts as in use
+FILE_BYTES = 2 << 30  # no file of a checkpoint is larger
 LOG_BYTES = 256 << 20  # a million rows: far more than a training writes
 
 Row: TypeAlias = dict[str, JSON]
@@ -95,7 +97,7 @@ class RunFolder:
                     write_atomic(path / name, read_bounded(self.path / name, LOG_BYTES))
             for folder in ("checkpoints", "encoders", "kept"):
                 if self._inside(folder).exists():
-                    shutil.copytree(self._inside(folder), path / folder, symlinks=True)
+                    shutil.copytree(self._inside(folder), path / folder, symlinks=True, copy_function=_copy_file)
         except (OSError, shutil.Error) as error:
             with contextlib.suppress(OSError):
                 (path / CONFIG).unlink()  # half a copy is not a run
@@ -258,6 +260,11 @@ class RunFolder:
     def read_environment(self) -> Row:
         """What `write_environment` noted; empty when nothing was."""
         return read_object(self.path / ENVIRONMENT) or {}
+
+
+def _copy_file(source: str, target: str) -> None:
+    """An ordinary file of a bearable size, and nothing else."""
+    write_durable(Path(target), read_bounded(Path(source), FILE_BYTES))
 
 
 def read_object(path: Path) -> Row | None:

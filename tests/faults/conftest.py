@@ -3,17 +3,15 @@ every broken one is compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from broken_runs import start, without_waste
 from small_runs import outcome
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer.runs import RunFolder
-
-HowMany = Callable[[int, int], int]
 
 
 @pytest.fixture

@@ -68,9 +68,9 @@ def edit(file: Path, change: Callable[[Any], None]) -> None:
 
 def write(pattern: str, data: Callable[[Path], bytes], run: Path, outside: Path) -> None:
     """Other bytes in place of a file, with right sums where sums vouch for it."""
-    file = first(run, pattern)
+    file, checkpoint = first(run, pattern), newest(run)
     file.write_bytes(data(outside))
-    if file.parent == newest(run) and file.name != "manifest.json":
+    if file.parent == checkpoint and file.name != "manifest.json":
         reseal(file.parent)
 
 

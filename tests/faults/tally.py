@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+HowMany = Callable[[int, int], int]  # how many cases, of the few of a quick check and of all
 
 BEGIN, END = "<!-- table of faults -->", "<!-- end of the table -->"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import carry_out, make_run, without_learning
-from conftest import HowMany
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer import checkpoint, cli
 from ctrlformer.runs import RunFolder

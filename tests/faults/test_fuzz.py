@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import pytest
 from commands import TimeoutExpired, carry_out, finish, make_run, without_learning
-from conftest import HowMany
 from mutations import mutated_json, mutated_rows, mutated_tensors, reseal
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer import cli
 from ctrlformer.cli import Command

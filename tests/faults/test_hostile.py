@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from commands import TimeoutExpired, carry_out, finish, limits, make_run
-from conftest import HowMany
 from payloads import MODULE, PAYLOADS, mark_of
-from tally import Tally
+from tally import HowMany, Tally
 
 import ctrlformer
 from ctrlformer import cli, runs

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 from commands import carry_out, make_run, without_learning
-from conftest import HowMany
 from small_runs import command, flags, spawn
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer import cli
 from ctrlformer.runs import RunFolder

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HowMany
-from tally import Tally
+from tally import HowMany, Tally
 
 BATCH, SIZE = 50, 12
 # Adds and samples as many steps as it is told, in episodes of 100, flushed now and then as checkpoints do.

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from browsers import browser, opened
-from conftest import HowMany
 from selenium.webdriver import Chrome
-from tally import Tally
+from tally import HowMany, Tally
 from told_folders import PAIR, config, metrics, write
 
 from ctrlformer.report.page import write_report

@@ -87,3 +87,10 @@ def test_half_a_character_in_a_name_does_not_end_the_report(tmp_path: Path) -> N
     folder = write(tmp_path / "run", config("a"), PAIR[:3])
     (folder / "environment.json").write_text(json.dumps({"command": "half \ud800 of a letter"}))
     assert "half ? of a letter" in write_report([folder], tmp_path / "page.html").read_text()
+
+
+def test_numbers_too_large_to_draw_are_left_out(tmp_path: Path) -> None:
+    logged = metrics(0, [10, 20, 30], critic_loss=1.0)
+    for number, value in enumerate((10**400, 1.7976e308, 1e-320)):
+        rows = [one | {"seconds": value, "q": value, "minutes": value} for one in logged]
+        assert "critic_loss" in render([told(tmp_path / f"{number}", config("a"), PAIR[:3], rows)])

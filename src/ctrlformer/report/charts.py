@@ -9,7 +9,7 @@ import numpy as np
 
 from ctrlformer.bootstrap import Array, Statistic
 from ctrlformer.files import JSON
-from ctrlformer.measures import FINAL, LEARN, RETEST, Curve, RunScores, learning_curve
+from ctrlformer.measures import FINAL, LARGEST_RETURN, LEARN, RETEST, Curve, RunScores, learning_curve
 from ctrlformer.references import paper_scores, public_scores
 from ctrlformer.report.told_runs import ToldRun
 from ctrlformer.runs import Row
@@ -186,12 +186,14 @@ def _speeds(rows: Sequence[Row], place: Sequence[int]) -> Iterator[tuple[int, fl
     for before, after, row in zip(place, place[1:], rows[1:], strict=False):
         seconds = _number(row.get("seconds"))
         if seconds and after > before and "critic_loss" in row:  # random steps at a stage's start are far quicker
-            yield after, (after - before) / seconds
+            speed = _number((after - before) / seconds)
+            if speed is not None:
+                yield after, speed
 
 
 def _number(value: JSON) -> float | None:
-    """A finite number, or none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+    """A number that can be drawn, or none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST_RETURN:
         return None
     return float(value)
 

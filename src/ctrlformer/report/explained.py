@@ -65,7 +65,7 @@ def read_explained(name: str, folder: Path) -> Explained:
             Alike(name, str(one["what"]), _data(path.parent, one["chord"]), _data(path.parent, one["heat"]))
             for one in index.get("similarity", [])
         ]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"{path} makes no sense ({error!r:.100}): run `ctrlformer explain` again") from None
     return Explained(looked, alike)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ctrlformer.config import Config, differences, from_json
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.files import JSON, read_bounded
-from ctrlformer.measures import RunScores
+from ctrlformer.measures import LARGEST_COUNT, RunScores
 from ctrlformer.presets import PRESETS
 from ctrlformer.report.explained import Explained, read_explained
 from ctrlformer.runs import CONFIG, ENVIRONMENT, EVALS, METRICS, SMALL_FILE_BYTES, Row, read_object, read_rows
@@ -95,7 +95,8 @@ class ToldRun:
     @property
     def minutes(self) -> float:
         rows = [row.get("minutes") for row in (*self.evals[-1:], *self.metrics[-1:])]
-        return max((float(value) for value in rows if isinstance(value, int | float)), default=0.0)
+        known = [float(value) for value in rows if isinstance(value, int | float) and 0 <= value < LARGEST_COUNT]
+        return max(known, default=0.0)
 
     @property
     def budget(self) -> int | None:
