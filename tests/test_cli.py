@@ -12,7 +12,8 @@ import pytest
 import small_runs
 from small_runs import start
 
-from ctrlformer.cli import COMMANDS, main
+from ctrlformer.cli import main
+from ctrlformer.commands import COMMANDS
 from ctrlformer.presets import preset
 from ctrlformer.runs import RunFolder
 

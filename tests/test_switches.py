@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from ctrlformer.cli import Train, _parse, main
+from ctrlformer.cli import _parse, main
+from ctrlformer.commands import Train
 from ctrlformer.switches import SWITCHES
 
 

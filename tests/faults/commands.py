@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from ctrlformer import cli, runs
-from ctrlformer.cli import Command
+from ctrlformer.commands import Command
 from ctrlformer.runs import RunFolder
 from ctrlformer.training import Trainer
 

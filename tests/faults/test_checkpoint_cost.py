@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer import launch
 from ctrlformer.presets import make_config, preset
@@ -23,7 +22,7 @@ REPEAT = 10  # of the toy task here, whose episodes it divides
 
 @pytest.mark.fault("cost")
 def test_a_save_takes_little_beside_the_training_between_two(
-    tally: Tally, how_many: Callable[[int, int], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tally: Tally, how_many: HowMany, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The compact preset on a toy task, for as many steps as cartpole has between two checkpoints. They are random, to
     get there soon, so the save has as much to write as usual; the updates after it are timed. Drawing cartpole would

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import pytest
 from broken_runs import Snapshots, evenly, go_on, start, watched
 from small_runs import assert_same, outcome
-from tally import Tally
+from tally import HowMany, Tally
 
 
 @pytest.mark.fault("crash_in_save")
 @pytest.mark.usefixtures("quick_trainings")
 def test_resume_after_a_crash_at_any_file_operation_is_exact(
-    tally: Tally, how_many: Callable[[int, int], int], expected: dict[str, Any], tmp_path: Path
+    tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     snapshots = Snapshots(tmp_path / "run", tmp_path)
     with watched(snapshots):

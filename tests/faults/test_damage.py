@@ -10,7 +10,8 @@ import pytest
 from commands import carry_out, make_run, without_learning
 from tally import HowMany, Tally
 
-from ctrlformer import checkpoint, cli
+from ctrlformer import checkpoint
+from ctrlformer import commands as subcommands
 from ctrlformer.runs import RunFolder
 
 TASK = "toy/slide"
@@ -63,7 +64,7 @@ def test_resume_goes_on_from_the_checkpoint_before(
         file = rng.choice(sorted((work / "checkpoints" / newest_of(work)).iterdir()))
         file.write_bytes(damaged(rng, file.read_bytes()))
         with tally.case(f"resume, {file.name}, case {case}"):
-            outcome = carry_out(monkeypatch, cli.Resume(work))
+            outcome = carry_out(monkeypatch, subcommands.Resume(work))
             assert outcome.code is None  # it would go on
             assert f"{file.parent}" in outcome.shown
             assert "trying the checkpoint before it" in outcome.shown
@@ -91,7 +92,7 @@ def test_a_damaged_replay_is_named(
         cut = rng.random() < 0.4
         file.write_bytes(data[:place] if cut else data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         with tally.case(f"replay, byte {place}, case {case}"):
-            outcome = carry_out(monkeypatch, cli.Resume(work))
+            outcome = carry_out(monkeypatch, subcommands.Resume(work))
             assert f"replay file {file} is damaged" in outcome.shown
             assert outcome.code == (None if only_newest else 2)
 

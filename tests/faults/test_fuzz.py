@@ -15,8 +15,8 @@ from commands import TimeoutExpired, carry_out, finish, make_run, without_learni
 from mutations import mutated_json, mutated_rows, mutated_tensors, reseal
 from tally import HowMany, Tally
 
-from ctrlformer import cli
-from ctrlformer.cli import Command
+from ctrlformer import commands as subcommands
+from ctrlformer.commands import Command
 from ctrlformer.runs import RunFolder
 
 Mutation = Callable[[random.Random, bytes], bytes]
@@ -45,27 +45,27 @@ class Target(NamedTuple):
 
 
 def report(run: Path) -> Command:
-    return cli.Report((run,), run.parent / "page.html")
+    return subcommands.Report((run,), run.parent / "page.html")
 
 
 def scores(run: Path) -> Command:
-    return cli.Scores((run,), json=run.parent / "scores.json")
+    return subcommands.Scores((run,), json=run.parent / "scores.json")
 
 
 def evaluate(run: Path) -> Command:
-    return cli.Eval(run, episodes=1)
+    return subcommands.Eval(run, episodes=1)
 
 
 def resume(run: Path) -> Command:
-    return cli.Resume(run)
+    return subcommands.Resume(run)
 
 
 def add(run: Path) -> Command:
-    return cli.Add(run, "toy/reach_sparse", frames=4)
+    return subcommands.Add(run, "toy/reach_sparse", frames=4)
 
 
 def explain(run: Path) -> Command:
-    return cli.Explain(run)
+    return subcommands.Explain(run)
 
 
 STOPPED = [

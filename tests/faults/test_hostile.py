@@ -16,22 +16,23 @@ from payloads import MODULE, PAYLOADS, mark_of
 from tally import HowMany, Tally
 
 import ctrlformer
-from ctrlformer import cli, runs
-from ctrlformer.cli import Command
+from ctrlformer import commands as subcommands
+from ctrlformer import runs
+from ctrlformer.commands import Command
 from ctrlformer.errors import CtrlFormerError
 from ctrlformer.runs import RunFolder
 
 COMMANDS: dict[str, Callable[[Path], Command]] = {
-    "report": lambda run: cli.Report((run,)),
-    "scores": lambda run: cli.Scores((run,)),
-    "eval": lambda run: cli.Eval(run, episodes=1, task="toy/reach"),
-    "resume": lambda run: cli.Resume(run),
+    "report": lambda run: subcommands.Report((run,)),
+    "scores": lambda run: subcommands.Scores((run,)),
+    "eval": lambda run: subcommands.Eval(run, episodes=1, task="toy/reach"),
+    "resume": lambda run: subcommands.Resume(run),
 }
 OF_A_FINISHED_RUN: dict[str, Callable[[Path], Command]] = {
-    "film": lambda run: cli.Eval(run, episodes=1, task="toy/reach", video=True),
-    "add": lambda run: cli.Add(run, "toy/reach_sparse", frames=4),
-    "add into a copy": lambda run: cli.Add(run, "toy/reach_sparse", frames=4, into=run.parent / "copy"),
-    "explain": lambda run: cli.Explain(run, task="toy/reach"),
+    "film": lambda run: subcommands.Eval(run, episodes=1, task="toy/reach", video=True),
+    "add": lambda run: subcommands.Add(run, "toy/reach_sparse", frames=4),
+    "add into a copy": lambda run: subcommands.Add(run, "toy/reach_sparse", frames=4, into=run.parent / "copy"),
+    "explain": lambda run: subcommands.Explain(run, task="toy/reach"),
 }
 QUICK = [
     "pickle as newest/encoder.safetensors",

@@ -18,7 +18,7 @@ from commands import carry_out, make_run, without_learning
 from small_runs import command, flags, spawn
 from tally import HowMany, Tally
 
-from ctrlformer import cli
+from ctrlformer import commands as subcommands
 from ctrlformer.runs import RunFolder
 
 HOLD = """
@@ -59,7 +59,7 @@ def test_a_run_in_use_is_refused_and_read_all_the_same(
 ) -> None:
     without_learning(monkeypatch)
     run = Path(shutil.copytree(stopped.path, tmp_path / "run"))
-    commands = {"resume": cli.Resume(run), "add": cli.Add(run, "toy/reach_sparse")}
+    commands = {"resume": subcommands.Resume(run), "add": subcommands.Add(run, "toy/reach_sparse")}
     with holder(run) as child:
         for case in range(how_many(2, 8)):
             name = [*commands][case % 2]
@@ -68,7 +68,7 @@ def test_a_run_in_use_is_refused_and_read_all_the_same(
                 assert outcome.code == 2
                 assert held_by(child.pid) in outcome.errors[-1]
         with tally.case("report"):
-            assert carry_out(monkeypatch, cli.Report((run,))).code == 0
+            assert carry_out(monkeypatch, subcommands.Report((run,))).code == 0
 
 
 @pytest.mark.fault("lock")
@@ -82,7 +82,7 @@ def test_a_lock_left_by_a_killed_process_is_taken_over(
             child.send_signal(signal.SIGKILL)
         with tally.case(f"stale, case {case}"):
             assert f"process {child.pid} " in (run / "lock").read_text()
-            assert carry_out(monkeypatch, cli.Resume(run)).code is None  # it would learn
+            assert carry_out(monkeypatch, subcommands.Resume(run)).code is None  # it would learn
             assert f"process {os.getpid()} " in (run / "lock").read_text()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import torch
 from broken_runs import broken_config, evenly, go_on, start
 from small_runs import assert_same, outcome
-from tally import Tally
+from tally import HowMany, Tally
 from torch import Tensor
 
 from ctrlformer import checkpoint
@@ -26,7 +25,6 @@ from ctrlformer.errors import CtrlFormerError, NonFiniteError, TaskError
 from ctrlformer.replay import Replay
 
 pytestmark = [pytest.mark.fault("nonfinite"), pytest.mark.usefixtures("quick_trainings")]
-HowMany = Callable[[int, int], int]
 # Frames of the toy tasks in the small training, counted over everything that it plays.
 EVALUATED = (1, 130, 260, 550)
 COLLECTED = (60, 200, 330, 480)

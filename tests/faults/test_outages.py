@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from broken_runs import broken_config, evenly, go_on, start
 from small_runs import assert_same, outcome
-from tally import Tally
+from tally import HowMany, Tally
 
 import ctrlformer.training
 from ctrlformer import checkpoint, trackers
@@ -23,7 +23,6 @@ from ctrlformer.progress import Progress
 from ctrlformer.runs import RunFolder
 
 pytestmark = [pytest.mark.fault("outage"), pytest.mark.usefixtures("quick_trainings")]
-HowMany = Callable[[int, int], int]
 
 
 class Listener(Progress):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from broken_runs import STEPS, StopAt, digest, evenly, go_on, stop, watched
 from small_runs import assert_same, outcome
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer import checkpoint, launch
 from ctrlformer.errors import CtrlFormerError
@@ -38,7 +38,7 @@ class Refusing:
 @pytest.mark.fault("disk")
 @pytest.mark.usefixtures("quick_trainings")
 def test_every_refused_write_is_one_line_and_resume_is_exact(
-    tally: Tally, how_many: Callable[[int, int], int], expected: dict[str, Any], tmp_path: Path
+    tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     """The writes are those of a resume, a last evaluation, a stage's end, the next one's start, and two checkpoints."""
     begun = tmp_path / "begun"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broken_runs import LENGTHY, REPEAT, STEPS, TASKS, StopAt, broken_config, evenly, go_on, start, stop
 from small_runs import assert_same, outcome
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer.runs import RunFolder
 
 pytestmark = [pytest.mark.fault("resume"), pytest.mark.usefixtures("quick_trainings")]
 
 
-def test_resume_at_every_step_is_exact(tally: Tally, how_many: Callable[[int, int], int], tmp_path: Path) -> None:
+def test_resume_at_every_step_is_exact(tally: Tally, how_many: HowMany, tmp_path: Path) -> None:
     """One run is stopped at every step and goes on; at every stop a copy of it goes on to the end."""
     steps = how_many(2 * STEPS, 200)
     config = broken_config(**(LENGTHY if steps == 200 else {}))
@@ -34,9 +33,7 @@ def test_resume_at_every_step_is_exact(tally: Tally, how_many: Callable[[int, in
     tally.figures["longest chain of resumes"] = len(stops)
 
 
-def test_resume_in_an_evaluation_or_retest_is_exact(
-    tally: Tally, how_many: Callable[[int, int], int], tmp_path: Path
-) -> None:
+def test_resume_in_an_evaluation_or_retest_is_exact(tally: Tally, how_many: HowMany, tmp_path: Path) -> None:
     """The third stage retests two tasks: stopped in the second, it does not repeat the first."""
     config = broken_config(*TASKS, training__frames=4 * REPEAT)
     whole = start(tmp_path / "whole", config)

@@ -6,14 +6,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broken_runs import broken_config, ended, forked, go_on, is_running, start, without_waste
 from small_runs import assert_same, outcome
-from tally import Tally
+from tally import HowMany, Tally
 
 from ctrlformer import checkpoint
 from ctrlformer.cli import main
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("quick_trainings")
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 PROMPTLY = 10.0  # seconds from a signal to the end
-HowMany = Callable[[int, int], int]
 
 
 class Trainings:
