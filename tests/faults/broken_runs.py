@@ -190,17 +190,21 @@ class Snapshots:
     at that moment is what the next process finds.
     """
 
-    def __init__(self, folder: Path, into: Path) -> None:
-        self._folder, self._into = folder, into
+    def __init__(self, folder: Path, into: Path, every: int = 1) -> None:
+        self._folder, self._into, self._every = folder, into, every
         self._copies: dict[str, Path] = {}
         self.moments: list[tuple[str, Path]] = []
         """What was about to happen or had happened, and a copy of the folder then; equal states share one."""
+        self.operations: list[str] = []
 
     def __call__(self, name: str, do: Callable[[], Any]) -> Any:
-        number = len(self.moments) // 2
-        self._take(f"{number} before {name}")
+        number = len(self.operations)
+        self.operations.append(name)
+        if number % self._every:
+            return do()
+        self._take(f"before {name} {number}")
         done = do()
-        self._take(f"{number} after {name}")
+        self._take(f"after {name} {number}")
         return done
 
     def _take(self, moment: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tally import HowMany, Tally
 from torch import Tensor
 
 from ctrlformer import checkpoint
-from ctrlformer.agents import losses, sac
+from ctrlformer.agents import SacAgent, losses
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.envs.pixels import Frame
 from ctrlformer.envs.toy import Toy
@@ -38,93 +37,100 @@ def assert_sound(folder: Path, expected: dict[str, Any]) -> None:
     assert_same(outcome(go_on(folder)), expected)
 
 
-@pytest.mark.parametrize("value", [*BAD, 1e39])
 def test_a_reward_that_is_not_a_number_is_caught(
-    value: float, tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
+    tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     """1e39 is a number, but not one that fits where rewards are kept; a score may be so high."""
-    real = Toy.step
-    places = COLLECTED if math.isfinite(value) else (*EVALUATED, *COLLECTED)
-    for frame in evenly(places, how_many(1, len(places))):
-        frames = itertools.count()
-
-        def step(toy: Toy, action: Any, at: int = frame, frames: Any = frames) -> Frame:
-            shown = real(toy, action)
-            return shown._replace(reward=value) if next(frames) == at else shown
-
+    cases = [(value, frame) for frame in (*EVALUATED, *COLLECTED) for value in BAD]
+    cases += [(1e39, frame) for frame in COLLECTED]
+    for value, frame in evenly(cases, how_many(3, len(cases))):
         with tally.case(f"reward {value}, frame {frame}"):
-            folder = tmp_path / f"{frame}"
+            folder = tmp_path / f"{value}{frame}"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Toy, "step", step)
+                patch.setattr(Toy, "step", step_with_reward(value, frame))
                 with pytest.raises(NonFiniteError, match="reward"):
                     start(folder)
             assert_sound(folder, expected)
 
 
-@pytest.mark.parametrize("part", ["td_target", "byol_loss", "actor_loss", "temperature_loss", "squared_drift"])
+def step_with_reward(value: float, frame: int) -> Callable[..., Frame]:
+    """The toy tasks' `step`, which gives another reward once."""
+    real, frames = Toy.step, itertools.count()
+
+    def step(toy: Toy, action: Any) -> Frame:
+        shown = real(toy, action)
+        return shown._replace(reward=value) if next(frames) == frame else shown
+
+    return step
+
+
+class SpoiltLoss:
+    """One of the losses' functions, multiplied by a bad number at one of its calls inside updates."""
+
+    def __init__(self, part: str, value: float, call: int) -> None:
+        self._real, self._value, self._call = getattr(losses, part), value, call
+        self._update, self._calls = SacAgent.update, itertools.count()
+        self.updating = False
+
+    def update(self, agent: SacAgent, *words: Any) -> Any:
+        self.updating = True
+        figures = self._update(agent, *words)
+        self.updating = False
+        return figures
+
+    def __call__(self, *words: Any) -> Tensor:
+        result: Tensor = self._real(*words)
+        return result * self._value if self.updating and next(self._calls) == self._call else result
+
+
 def test_a_loss_that_is_not_a_number_is_caught_in_its_update(
-    part: str, tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
+    tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    real, plain_update = getattr(losses, part), sac.SacAgent.update
-    cases = [(value, call) for value in BAD for call in (0, 2)]
-    for value, call in cases[:: how_many(6, 1)]:
-        updating: list[bool] = []
-        calls = itertools.count()
-
-        def update(agent: sac.SacAgent, *words: Any, updating: list[bool] = updating) -> Any:
-            updating.append(True)
-            figures = plain_update(agent, *words)
-            updating.clear()
-            return figures
-
-        def spoilt(
-            *words: Any, value: float = value, call: int = call, calls: Any = calls, updating: list[bool] = updating
-        ) -> Tensor:
-            result: Tensor = real(*words)
-            return result * value if updating and next(calls) == call else result
-
+    parts = ("td_target", "byol_loss", "actor_loss", "temperature_loss", "squared_drift")
+    cases = [(part, value, call) for call in (0, 2) for value in BAD for part in parts]
+    for part, value, call in evenly(cases, how_many(3, len(cases))):
         with tally.case(f"{part} {value}, call {call}"):
-            folder = tmp_path / f"{value}{call}"
+            folder, spoilt = tmp_path / f"{part}{value}{call}", SpoiltLoss(part, value, call)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(losses, part, spoilt)
-                patch.setattr(sac.SacAgent, "update", update)
+                patch.setattr(SacAgent, "update", lambda *words, spoilt=spoilt: spoilt.update(*words))
                 with pytest.raises(NonFiniteError, match="last checkpoint is kept"):
                     start(folder)
-            assert updating  # that update did not end
+            assert spoilt.updating  # that update did not end
             assert_sound(folder, expected)
 
 
-@pytest.mark.parametrize("name", ["critic", "actor", "temperature"])
 def test_a_gradient_that_is_not_a_number_is_caught_and_changes_nothing(
-    name: str, tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
+    tally: Tally, how_many: HowMany, expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    real = Optimiser.step
-    cases = [(value, call) for value in BAD for call in (0, 2)]
-    for value, call in cases[:: how_many(6, 1)]:
-        calls = itertools.count()
-
-        def step(
-            optimiser: Optimiser, loss: Tensor, *clip: Any, value: float = value, call: int = call, calls: Any = calls
-        ) -> Tensor:
-            if optimiser.name != name or next(calls) != call:
-                return real(optimiser, loss, *clip)
-            parameters = [p for p in optimiser.parameters if p.requires_grad]
-            before = [p.detach().clone() for p in optimiser.parameters]
-            hooks = [p.register_hook(lambda gradient: gradient * value) for p in parameters]
-            try:
-                return real(optimiser, loss, *clip)
-            finally:
-                for hook in hooks:
-                    hook.remove()
-                assert all(map(torch.equal, before, optimiser.parameters))
-
+    cases = [(name, value, call) for call in (0, 2) for value in BAD for name in ("critic", "actor", "temperature")]
+    for name, value, call in evenly(cases, how_many(3, len(cases))):
         with tally.case(f"{name} gradient {value}, call {call}"):
-            folder = tmp_path / f"{value}{call}"
+            folder = tmp_path / f"{name}{value}{call}"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Optimiser, "step", step)
+                patch.setattr(Optimiser, "step", step_with_gradient(name, value, call))
                 with pytest.raises(NonFiniteError, match=f"{name} gradient"):
                     start(folder)
             assert_sound(folder, expected)
+
+
+def step_with_gradient(name: str, value: float, call: int) -> Callable[..., Tensor]:
+    """The optimisers' `step`, which in one of them and once finds its gradients multiplied by a bad number."""
+    real, calls = Optimiser.step, itertools.count()
+
+    def step(optimiser: Optimiser, loss: Tensor, *clip: Any) -> Tensor:
+        if optimiser.name != name or next(calls) != call:
+            return real(optimiser, loss, *clip)
+        before = [p.detach().clone() for p in optimiser.parameters]
+        hooks = [p.register_hook(lambda gradient: gradient * value) for p in optimiser.parameters if p.requires_grad]
+        try:
+            return real(optimiser, loss, *clip)
+        finally:
+            for hook in hooks:
+                hook.remove()
+            assert all(map(torch.equal, before, optimiser.parameters))
+
+    return step
 
 
 # Pixels are bytes, which cannot hold NaN or infinity; what is not bytes is refused where it comes in.

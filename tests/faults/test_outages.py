@@ -144,7 +144,7 @@ def test_a_training_goes_on_without_a_tracker_that_fails(
 ) -> None:
     config: Config = broken_config(training__tensorboard=name == "TensorBoard", training__wandb=name == "WandB")
     cases = [("start", 0), ("log", 0), ("log", 7), ("close", 0)]
-    for where, call in cases[:: how_many(3, 1)]:
+    for where, call in evenly(cases, how_many(1, len(cases))):
         with tally.case(f"{name}, {where} {call}"), pytest.MonkeyPatch.context() as patch:
             patch.setattr(trackers, name, lambda *_, where=where, call=call: Unreachable(where, call))
             patch.setattr(trackers, "_installed", lambda module: True)
