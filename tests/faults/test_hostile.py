@@ -121,8 +121,9 @@ def how_many_of(how_many: HowMany, commands: dict[str, Callable[[Path], Command]
 
 
 def prepare(sound: Path, outside: Path, payload: str) -> None:
-    for folder in (outside, outside.parent / "run", outside.parent / "copy"):
+    for folder in (outside, outside.parent / "run", outside.parent / "copy", mark_of(outside)):
         shutil.rmtree(folder, ignore_errors=True)
+    sys.modules.pop(MODULE, None)
     shutil.copytree(sound, outside.parent / "run")
     outside.mkdir()
     for name in ("precious", "precious.png", "precious.json"):
