@@ -95,7 +95,7 @@ contracts: $(INSTALLED)
 
 # Known vulnerabilities of the versions in constraints.txt; needs the network, and says so where there is none.
 audit: $(INSTALLED)
-	@.ci/audit $(BIN)/python
+	@$(BIN)/python .ci/audit.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
