@@ -18,7 +18,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-instal
 # One thread per worker: two workers with two threads each would fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: venv gl browser test test-slow test-faults demo lint types contracts audit format clean
+.PHONY: venv gl browser test test-slow test-faults soak demo lint types contracts audit format clean
 
 venv: $(INSTALLED)
 gl: $(GL)
@@ -74,6 +74,11 @@ FAULTS := results/faults.jsonl
 test-faults: $(GL) $(BROWSER)
 	@rm -f $(FAULTS)
 	$(PYTEST) tests/faults -m fault --faults-out $(FAULTS)
+	$(BIN)/python tests/faults/tally.py $(FAULTS) docs/reliability.md
+
+# Two hours of training, watched: its memory must not grow.
+soak: $(GL)
+	$(BIN)/python tests/faults/soak.py 2 $(FAULTS)
 	$(BIN)/python tests/faults/tally.py $(FAULTS) docs/reliability.md
 
 demo: $(GL)
