@@ -37,6 +37,8 @@ from ctrlformer.reproduce_command import Reproduce
 from ctrlformer.stopping import EXIT_WITHIN
 from ctrlformer.switches import spelled_out, switches
 
+LONGEST_LINE = 1000  # of a message, in which a name of any length may stand
+
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
@@ -414,7 +416,8 @@ def _plain_line(text: str) -> str:
     >>> _plain_line("a\\nb\\x1b[2J")
     'a\\\\nb\\\\x1b[2J'
     """
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    shown = text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)
 
 
 def _parse(arguments: Sequence[str]) -> Command:
