@@ -166,6 +166,8 @@ def test_a_message_is_one_printable_line_whatever_it_names(tmp_path: Path, capsy
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isprintable()
     assert "a\\nb\\x1b[2J" in line
+    assert main(["train", "x" * 100_000]) == 2
+    assert len(capsys.readouterr().err) < 2000
 
 
 def test_modules_are_imported_for_whoever_asks(

@@ -20,6 +20,8 @@ from ctrlformer.commands import COMMANDS, Add, Command, Train
 from ctrlformer.errors import ConfigError, CtrlFormerError
 from ctrlformer.switches import spelled_out, switches
 
+LONGEST_LINE = 1000  # of a message, in which a name of any length may stand
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 2 after a clear line on stderr, or 130/143 after a signal."""
@@ -66,7 +68,8 @@ def _plain_line(text: str) -> str:
     >>> _plain_line("a\\nb\\x1b[2J")
     'a\\\\nb\\\\x1b[2J'
     """
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    shown = text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)
 
 
 def _parse(arguments: Sequence[str]) -> Command:

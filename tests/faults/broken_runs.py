@@ -93,7 +93,7 @@ def without_waste(patch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
     patch.setattr(ctrlformer.training, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     patch.setattr(ctrlformer.training, "learning_curve", lambda title, rows: b"a picture")
-    patch.setattr(ctrlformer.report.page, "render", lambda runs: "a page")
+    patch.setattr(ctrlformer.report.page, "render", lambda runs, experiments: "a page")
     patch.setattr(ctrlformer.runs, "source_commit", lambda: None)
     patch.setattr(ctrlformer.runs, "_version", lambda package: "1")
 

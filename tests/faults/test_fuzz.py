@@ -20,7 +20,7 @@ from ctrlformer.commands import Command
 from ctrlformer.runs import RunFolder
 
 Mutation = Callable[[random.Random, bytes], bytes]
-QUICK = 6  # cases of each kind in a quick check
+QUICK = 4  # cases of each kind in a quick check
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from ctrlformer.agents import SacAgent
 from ctrlformer.encoders.cnn import CnnEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import ResNetReader
+from ctrlformer.errors import NonFiniteError
 from ctrlformer.explain.rollout_maps import learning, rollout_map, to_picture
 from ctrlformer.frame_rings import CHANNELS
 
@@ -21,7 +22,10 @@ TOGETHER = 32  # observations in one pass
 def attention_maps(agent: SacAgent, task: str, observations: NDArray[np.uint8]) -> NDArray[np.float32]:
     """(N, H, W, C) to (N, H, W): what of each observation reaches the task's features, at most 1 in each."""
     parts = [observations[start : start + TOGETHER] for start in range(0, len(observations), TOGETHER)]
-    return np.concatenate([_maps(agent, task, part).cpu().numpy() for part in parts])
+    maps = np.concatenate([_maps(agent, task, part).cpu().numpy() for part in parts])
+    if not np.isfinite(maps).all():
+        raise NonFiniteError(f"what {task} looks at is not finite: the weights of this encoder are damaged")
+    return maps
 
 
 def _maps(agent: SacAgent, task: str, observations: NDArray[np.uint8]) -> Tensor:

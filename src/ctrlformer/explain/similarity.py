@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ctrlformer.agents import SacAgent
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
+from ctrlformer.errors import NonFiniteError
 from ctrlformer.kept import Kept
 
 
@@ -39,6 +40,8 @@ def cosines(vectors: Tensor) -> list[list[float]]:
     >>> cosines(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
     [[1.0, 0.0], [0.0, 1.0]]
     """
+    if not bool(vectors.isfinite().all()):
+        raise NonFiniteError("the features of a task are not finite: the weights or kept observations are damaged")
     unit = torch.nn.functional.normalize(vectors.double(), dim=1)
     rows: list[list[float]] = (unit @ unit.T).clamp(-1, 1).tolist()
     return rows
