@@ -26,10 +26,23 @@ TOO_LARGE = {
         ["--training.replay-capacity", "1_000_000_000_000"],
         "--training.replay-capacity",
     ),
-    "pictures": (["--env.image-size", "84_000", "--training.frames", "10_000_000"], "--training.replay-capacity"),
-    "batch": (["--agent.batch-size", "100_000_000"], "--agent.batch-size"),
-    "batches of a step": (["--agent.updates-per-step", "10_000_000"], "--agent.batch-size"),
-    "sequences": (["--preset", "dreamer", "--agent.batch-size", "10_000_000"], "--agent.batch-size"),
+    "pictures": (
+        [
+            "--env.image-size",
+            "1_008",
+            "--training.frames",
+            "10_000_000_000",
+            "--training.replay-capacity",
+            "10_000_000",
+        ],
+        "--training.replay-capacity",
+    ),
+    "batch": (["--agent.batch-size", "1_000_000", "--env.image-size", "1_008"], "--agent.batch-size"),
+    "batches of a step": (
+        ["--agent.updates-per-step", "1_000", "--agent.batch-size", "1_000_000"],
+        "--agent.batch-size",
+    ),
+    "sequences": (["--preset", "dreamer", "--agent.batch-size", "1_000_000"], "--agent.batch-size"),
 }
 
 
