@@ -42,7 +42,7 @@ class EnvConfig:
         at_most(16, self, "frame_stack")
         if self.action_repeat is not None:
             at_least(1, self, "action_repeat")
-            at_most(1000, self, "action_repeat")
+            at_most(10_000, self, "action_repeat")
 
 
 @dataclass(frozen=True)
