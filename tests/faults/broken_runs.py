@@ -259,8 +259,11 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def is_running(child: int) -> bool:
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+def frozen(child: int) -> bool:
+    """Halt a child where it is; false if it had ended. It cannot end by itself before the blow that follows."""
+    os.kill(child, signal.SIGSTOP)
+    found = os.waitid(os.P_PID, child, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+    return found is not None and found.si_code == os.CLD_STOPPED
 
 
 def evenly(items: Sequence[Item], count: int) -> Sequence[Item]:

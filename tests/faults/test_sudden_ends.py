@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broken_runs import broken_config, ended, forked, go_on, is_running, start, without_waste
+from broken_runs import broken_config, ended, forked, frozen, go_on, start, without_waste
 from small_runs import assert_same, outcome
 from tally import HowMany, Tally
 
@@ -43,11 +43,11 @@ class Trainings:
         return self.run.with_suffix(".txt").read_text()
 
     def caught(self, command: bool) -> int:
-        """The process id of a new training, made by the real command or by what it calls."""
+        """The process id of a new training, made by the real command or by what it calls, which now stands still."""
         while True:
             child = self._begin_with_command() if command else self._begin_with_start()
             time.sleep(self._random.uniform(0.0, self._seconds))
-            if is_running(child):
+            if frozen(child):
                 return child
             assert ended(child) == 0, self.printed  # it was quicker than expected: try again
 
@@ -95,7 +95,7 @@ def test_a_signal_saves_and_resume_is_exact(
         with tally.case(f"{sent.name} {number}"):
             child = trainings.caught(command=True)
             at = time.monotonic()
-            os.kill(child, sent)
+            strike(child, sent)
             code = ended(child)
             slowest = max(slowest, time.monotonic() - at)
             assert code == CODES[sent], trainings.printed
@@ -115,7 +115,7 @@ def test_a_second_signal_ends_at_once_and_resume_is_exact(
         first, second = random.Random(number).choices(list(CODES), k=2)
         with tally.case(f"{first.name}, then {second.name} {number}"):
             child = trainings.caught(command=True)
-            os.kill(child, first)
+            strike(child, first)
             time.sleep(pauses.uniform(0.0, 0.1))
             at = time.monotonic()
             os.kill(child, second)
@@ -125,6 +125,12 @@ def test_a_second_signal_ends_at_once_and_resume_is_exact(
             assert "Traceback" not in trainings.printed
             assert_same(outcome(go_on(trainings.run)), expected)
     tally.figures["slowest end after a second signal, s"] = round(slowest, 2)
+
+
+def strike(child: int, sent: signal.Signals) -> None:
+    """Send a signal to a child that stands still, which it finds when it goes on."""
+    os.kill(child, sent)
+    os.kill(child, signal.SIGCONT)
 
 
 def saved_all(folder: Path) -> bool:
