@@ -46,6 +46,12 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: object) -> 
         read_explained("run", explained(tmp_path / "run", TASK | {"attention": name}))
 
 
+@pytest.mark.parametrize("shares", [{}, {"trained": 0.1, "untrained": 0.1}, [0.1, 0.1, 0.1], "none"])
+def test_shares_that_are_not_all_there_are_refused(tmp_path: Path, shares: object) -> None:
+    with pytest.raises(RunError, match=r"explain\.json"):
+        read_explained("run", explained(tmp_path / "run", TASK | {"share_on_moving": shares}))
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     folder = explained(tmp_path / "run", TASK | {"attention": "b.png"})
     (tmp_path / "secret").write_bytes(b"secret")

@@ -24,6 +24,14 @@ class Change(NamedTuple):
     picture: str
 
 
+class Shares(NamedTuple):
+    """Parts of a map's mass on what moves, and of the picture that moves."""
+
+    trained: float
+    untrained: float
+    pixels: float
+
+
 class Looked(NamedTuple):
     """What one task's token looks at."""
 
@@ -31,7 +39,7 @@ class Looked(NamedTuple):
     task: str
     method: str
     picture: str
-    shares: Mapping[str, float] | None
+    shares: Shares | None
     changes: list[Change]
     film: str | None
 
@@ -77,7 +85,7 @@ def _looked(run: str, folder: Path, task: Mapping[str, JSON]) -> Looked:
         str(task["task"]),
         str(task["method"]),
         _data(folder, task["attention"]),
-        None if shares is None else {str(key): float(value) for key, value in shares.items()},
+        None if shares is None else Shares(*(float(shares[name]) for name in Shares._fields)),
         [
             Change(" + ".join(map(str, one["tasks"])), float(one["similarity"]), _data(folder, one["file"]))
             for one in task["after_later_stages"]
