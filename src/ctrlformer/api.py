@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from ctrlformer import checkpoint, launch
 from ctrlformer.agents import Agent, Policy, make_agent
 from ctrlformer.envs import canonical_task, make_env
-from ctrlformer.errors import CheckpointError, ConfigError, TaskError
+from ctrlformer.errors import ConfigError, TaskError
 from ctrlformer.hardware import choose_device
 from ctrlformer.presets import make_config, overridden
 from ctrlformer.progress import watching
@@ -198,12 +197,10 @@ class TrainedAgent:
 def _restored_agent(run: RunFolder) -> Agent:
     """The agent of the newest checkpoint that is sound and fits; each passed over is named in a warning."""
     device = choose_device(run.config.training.device)
-    for saved in checkpoint.candidates(run.checkpoints):
+
+    def restored(saved: checkpoint.Checkpoint) -> Agent:
         agent = make_agent(run.config, device, run.config.seed)
-        try:
-            restore_agent(agent, saved)
-        except CheckpointError as error:
-            warnings.warn(f"{error}; trying the checkpoint before it", stacklevel=2)
-        else:
-            return agent
-    raise CheckpointError(f"no usable checkpoint in {run.checkpoints}: start the training again in a new run folder")
+        restore_agent(agent, saved)
+        return agent
+
+    return checkpoint.load_as(restored, run.checkpoints)

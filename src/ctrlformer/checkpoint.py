@@ -12,9 +12,9 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import safetensors.torch
 import torch
@@ -45,6 +45,7 @@ NEXT = "; trying the checkpoint before it"
 HEADER_BYTES = 4 << 20  # of a safetensors file: names and shapes of its tensors
 
 Tensors: TypeAlias = dict[str, torch.Tensor]
+Used = TypeVar("Used")
 
 
 class Checkpoint(NamedTuple):
@@ -81,25 +82,31 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping
 
 def load(folder: Path, warn: Callable[[str], None] = warnings.warn) -> Checkpoint:
     """The newest sound checkpoint; each damaged one that it had to pass over is named through `warn`."""
+    return load_as(lambda saved: saved, folder, warn)
+
+
+def load_as(use: Callable[[Checkpoint], Used], folder: Path, warn: Callable[[str], None] = warnings.warn) -> Used:
+    """What `use` makes of the newest sound checkpoint that it does not refuse by a `CheckpointError`.
+
+    Each that is passed over is named through `warn`; if none is left, the error says why the newest was.
+    """
     passed_over: list[str] = []
 
-    def note(text: str) -> None:
+    def pass_over(text: str) -> None:
         passed_over.append(text)
         warn(text)
 
-    for checkpoint in candidates(folder, note):
-        return checkpoint
-    raise none_usable(folder, passed_over)
-
-
-def none_usable(folder: Path, passed_over: Sequence[str]) -> CheckpointError:
-    """What to raise when every checkpoint was passed over: it says why the newest was."""
+    for saved in candidates(folder, pass_over):
+        try:
+            return use(saved)
+        except CheckpointError as error:
+            pass_over(f"{error}{NEXT}")
     why = passed_over[0].removesuffix(NEXT) if passed_over else "there is none"
-    return CheckpointError(f"no usable checkpoint in {folder} ({why}): start again in a new run folder")
+    raise CheckpointError(f"no usable checkpoint in {folder} ({why}): start again in a new run folder")
 
 
 def candidates(folder: Path, warn: Callable[[str], None] = warnings.warn) -> Iterator[Checkpoint]:
-    """Sound checkpoints, newest first: for a caller who finds that something else, such as the replay, is damaged."""
+    """Sound checkpoints, newest first; each damaged one is named through `warn`."""
     for path in reversed(_list(folder)):
         try:
             yield _read(path)

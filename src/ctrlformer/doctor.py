@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ctrlformer.envs.gl import BACKENDS, FIX
+from ctrlformer.machine import free_memory
 
 PACKAGES = ("torch", "dm-control", "mujoco", "gymnasium", "numpy", "numba", "safetensors")
 OPTIONAL_PACKAGES = ("tensorboard", "wandb", "ray")
@@ -114,7 +115,7 @@ def _packages(print: Callable[[str], None]) -> list[str]:
 def _machine(print: Callable[[str], None]) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(_line("cores", str(cores)))
-    memory = _free_memory()
+    memory = free_memory()
     print(_line("memory", _amount(memory) if memory is not None else "unknown"))
     print(_line("disk", f"{_amount(shutil.disk_usage(Path.cwd()).free)} in {Path.cwd()}"))
 
@@ -172,15 +173,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _free_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kilobytes = {name: int(rest.split()[0]) for name, rest in (line.split(":", 1) for line in lines)}
-    return kilobytes["MemAvailable"] * 1024
 
 
 def _amount(free: int) -> str:

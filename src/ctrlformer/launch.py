@@ -119,22 +119,17 @@ def _go_on(run: RunFolder, progress: Progress, stop: StopRequest) -> None:
 
 def _restored(run: RunFolder, progress: Progress, stop: StopRequest) -> Trainer:
     """A trainer at the newest checkpoint whose replay is sound as well."""
-    passed_over: list[str] = []
 
-    def warn(text: str) -> None:
-        passed_over.append(text)
-        progress.say(text)
-
-    for saved in checkpoint.candidates(run.checkpoints, warn):
+    def restored(saved: checkpoint.Checkpoint) -> Trainer:
         trainer = Trainer(run, progress, stop)
-        try:
-            trainer.restore(saved)
-        except CheckpointError as error:
-            warn(f"{error}{checkpoint.NEXT}")
-        else:
-            return trainer
-    if run.read_metrics() or run.read_evals():
-        raise checkpoint.none_usable(run.checkpoints, passed_over)
+        trainer.restore(saved)
+        return trainer
+
+    try:
+        return checkpoint.load_as(restored, run.checkpoints, progress.say)
+    except CheckpointError:
+        if run.read_metrics() or run.read_evals():
+            raise
     return Trainer(run, progress, stop)  # killed before its first checkpoint
 
 

@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 DEVICE_SHARE = 0.8  # of a device's free memory; the rest is for networks and batches
 # glibc's mallopt names (malloc.h)
@@ -96,5 +98,7 @@ def fits_on_device(needed: int, device: torch.device | str) -> bool:
     >>> fits_on_device(1, "cpu")
     False
     """
+    import torch  # here, because the rest of this module serves those who do without
+
     device = torch.device(device)
     return device.type == "cuda" and needed <= DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]

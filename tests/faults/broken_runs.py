@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
-from small_runs import small_config
+from small_runs import SignalAt, small_config
 
 import ctrlformer.files
 import ctrlformer.report.page
@@ -98,26 +98,15 @@ def without_waste(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ctrlformer.runs, "_version", lambda package: "1")
 
 
-class StopAt(Progress):
-    """Sends this process a real signal at a step, counted over all stages, or at the start of an evaluation."""
-
-    def __init__(self, step: int | None = None, evaluation: int | None = None, number: int = signal.SIGINT) -> None:
-        self._step, self._evaluation, self._number = step, evaluation, number
-        self._earlier = 0  # frames of the stages before
+class StopAt(SignalAt):
+    """Counts steps over all stages."""
 
     def begin_stage(self, task: str, frames: int, budget: int) -> None:
-        self._earlier = TASKS.index(task) * budget
+        self._earlier = TASKS.index(task) * budget  # frames of the stages before
 
     def step(self, frames: int, episode_return: float | None) -> None:
         if self._step is not None and self._earlier + frames == REPEAT * self._step:
             signal.raise_signal(self._number)
-
-    def evaluating(self, episode: int, episodes: int) -> None:
-        if episode == 0 and self._evaluation is not None:
-            self._evaluation -= 1
-            if self._evaluation < 0:
-                self._evaluation = None
-                signal.raise_signal(self._number)
 
 
 # File operations
