@@ -2,11 +2,13 @@
 
     python tests/faults/soak.py HOURS results/faults.jsonl
 
-The training is small, so that hours see many episodes, evaluations, checkpoints and reports.
+The training is small, so that hours see many episodes, evaluations, checkpoints and reports. What it prints goes to
+this program's own output.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import statistics
 import subprocess
@@ -30,20 +32,25 @@ MOST_GROWTH = 0.01
 def main(hours: float, out: Path) -> None:
     tally = Tally("memory_growth", "soak")
     with tempfile.TemporaryDirectory() as folder, tally.case("a long training"):
-        sizes = watched([sys.executable, "-m", "ctrlformer", *COMMAND.split(), f"{folder}/run"], 3600 * hours)
+        run = Path(folder) / "run"
+        sizes = watched([sys.executable, "-m", "ctrlformer", *COMMAND.split(), str(run)], 3600 * hours)
         before, after = compared(sizes)
         tally.figures[f"MB after warm-up and at the end of {hours:g} hours"] = (
             f"{before / 1e6:.1f} and {after / 1e6:.1f}"
         )
+        evaluations = [json.loads(line) for line in (run / "evals.jsonl").read_text().splitlines()]
+        tally.figures["frames and evaluations in them"] = f"{evaluations[-1]['frames']:,} and {len(evaluations)}"
         assert after < (1 + MOST_GROWTH) * before
     tally.write(out)
-    print(tally.figures, *tally.failures, sep="\n")
+    print(tally.figures)
+    if tally.failures:
+        sys.exit("\n".join(tally.failures))
 
 
 def watched(command: list[str], seconds: float) -> list[int]:
     """Resident bytes of the command's process, one look after the other, until it has lasted so long."""
     sizes = []
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command)
     try:
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -108,10 +108,18 @@ def table(lines: list[dict[str, Any]]) -> str:
         mine = sorted((line for line in lines if line["row"] == row), key=lambda line: line["test"])
         if mine:
             tried, held = (sum(line[count] for line in mine) for count in ("tried", "held"))
-            figures = {name: value for line in mine for name, value in line["figures"].items()}
-            measured = "; ".join(f"{name}: {value}" for name, value in figures.items())
+            measured = "; ".join(f"{name}: {value}" for name, value in _together(mine).items())
             shown.append(f"| {fault} | {promise} | {tried:,} | {held:,} | {measured} |")
     return "\n".join(shown) + "\n"
+
+
+def _together(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Figures of several tests: what they all count is summed."""
+    figures: dict[str, Any] = {}
+    for line in lines:
+        for name, value in line["figures"].items():
+            figures[name] = figures[name] + value if name in figures and isinstance(value, int) else value
+    return {name: f"{value:,}" if isinstance(value, int) else value for name, value in figures.items()}
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -154,7 +154,7 @@ def fuzz(
         for path, data in {**seals, file: sound}.items():
             if path.parent.exists():
                 path.write_bytes(data)
-    tally.figures[f"refused by {target.command.__name__}, {target.file.rpartition('/')[2]}"] = refused
+    tally.figures["refused, where the others worked all the same"] = refused
 
 
 def newest(run: Path) -> str:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,12 +72,8 @@ def test_commands_on_hostile_runs(
     for name in chosen(how_many, len(QUICK)):
         with tally.case(name):
             for command in COMMANDS:
-                prepare(stopped.path, outside, name)
-                before = snapshot(outside)
-                run_command(monkeypatch, COMMANDS[command], outside.parent / "run")
-                assert snapshot(outside) == before, f"{command} wrote outside the run"
-                assert not mark_of(outside).exists(), f"{command} ran what was in the run"
-                assert MODULE not in sys.modules, f"{command} imported what the run names"
+                with untouched(stopped, outside, name, command):
+                    run_command(monkeypatch, COMMANDS[command], outside.parent / "run")
 
 
 @pytest.mark.fault("hostile")
@@ -88,27 +84,22 @@ def test_commands_on_hostile_finished_runs(
     for name in links[-how_many(1, len(links)) :]:
         with tally.case(f"finished, {name}"):
             for command in how_many_of(how_many, OF_A_FINISHED_RUN):
-                prepare(finished.path, outside, name)
-                before = snapshot(outside)
-                run_command(monkeypatch, OF_A_FINISHED_RUN[command], outside.parent / "run")
-                assert snapshot(outside) == before, f"{command} wrote outside the run"
-                assert not mark_of(outside).exists(), f"{command} ran what was in the run"
-                assert MODULE not in sys.modules, f"{command} imported what the run names"
+                with untouched(finished, outside, name, command):
+                    run_command(monkeypatch, OF_A_FINISHED_RUN[command], outside.parent / "run")
 
 
 @pytest.mark.fault("hostile")
 def test_loading_hostile_runs_in_python(stopped: RunFolder, outside: Path, tally: Tally, how_many: HowMany) -> None:
     for name in chosen(how_many, len(QUICK)):
-        with tally.case(f"load, {name}"):
-            prepare(stopped.path, outside, name)
-            before = snapshot(outside)
-            with warnings.catch_warnings(), contextlib.suppress(CtrlFormerError):
-                warnings.simplefilter("ignore")
-                with limits():
-                    ctrlformer.load(outside.parent / "run")
-            assert snapshot(outside) == before
-            assert not mark_of(outside).exists()
-            assert MODULE not in sys.modules
+        with (
+            tally.case(f"load, {name}"),
+            untouched(stopped, outside, name, "load"),
+            warnings.catch_warnings(),
+            contextlib.suppress(CtrlFormerError),
+        ):
+            warnings.simplefilter("ignore")
+            with limits():
+                ctrlformer.load(outside.parent / "run")
 
 
 def chosen(how_many: HowMany, quick: int) -> list[str]:
@@ -118,6 +109,17 @@ def chosen(how_many: HowMany, quick: int) -> list[str]:
 
 def how_many_of(how_many: HowMany, commands: dict[str, Callable[[Path], Command]]) -> list[str]:
     return [*commands][: how_many(1, len(commands))]
+
+
+@contextlib.contextmanager
+def untouched(sound: RunFolder, outside: Path, payload: str, command: str) -> Iterator[None]:
+    """A copy of the run with the payload in it, which must not reach out of its folder while the `with` lasts."""
+    prepare(sound.path, outside, payload)
+    before = snapshot(outside)
+    yield
+    assert snapshot(outside) == before, f"{command} wrote outside the run"
+    assert not mark_of(outside).exists(), f"{command} ran what was in the run"
+    assert MODULE not in sys.modules, f"{command} imported what the run names"
 
 
 def prepare(sound: Path, outside: Path, payload: str) -> None:

@@ -25,8 +25,8 @@ def test_every_case_is_tried_and_those_that_fail_are_counted(tmp_path: Path) -> 
 
 
 def test_tests_of_one_row_are_summed() -> None:
-    lines = [{"row": "kill", "test": f"{n}", "tried": n, "held": n, "figures": {}} for n in (1, 2000)]
-    assert "| 2,001 | 2,001 |" in table(lines)
+    lines = [{"row": "kill", "test": f"{n}", "tried": n, "held": n, "figures": {"ends": n}} for n in (1, 2000)]
+    assert "| 2,001 | 2,001 | ends: 2,001 |" in table(lines)
 
 
 def test_an_unknown_row_is_refused() -> None:
