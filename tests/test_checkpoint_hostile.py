@@ -106,6 +106,14 @@ def test_hostile_manifests_are_refused(tmp_path: Path, changes: dict[str, Any]) 
         load(tmp_path)
 
 
+def test_a_manifest_with_an_infinity_is_refused(tmp_path: Path) -> None:
+    forge(tmp_path, {}, files={"a.json": {"bytes": 77, "sha256": ""}})
+    (manifest,) = tmp_path.glob("*/manifest.json")
+    manifest.write_text(manifest.read_text().replace("77", "1e999"))  # which is what JSON readers take for infinity
+    with pytest.warns(UserWarning, match="checkpoint"), pytest.raises(CheckpointError):
+        load(tmp_path)
+
+
 def test_another_format_names_itself(tmp_path: Path) -> None:
     forge(tmp_path, {}, format=FORMAT + 1, new_field=[1])
     with (

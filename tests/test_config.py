@@ -58,6 +58,11 @@ def edited(path: str, value: Any) -> str:
         ("tasks", "cartpole", "expected a list"),
         ("tasks", ["a", "a"], "named twice"),
         ("seed", -1, "seed -1"),
+        ("env.image_size", 30_000, r"env\.image_size is 30000"),
+        ("encoder.dim", 1 << 40, r"encoder\.dim is"),
+        ("agent.batch_size", 10**400, r"agent\.batch_size"),
+        ("training.threads", 10**6, r"training\.threads is 1000000"),
+        ("dreamer.horizon", 10**6, r"dreamer\.horizon is 1000000"),
         ("surprise", 1, r"unknown fields \['surprise'\]"),
     ],
 )

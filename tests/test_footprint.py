@@ -86,3 +86,27 @@ def test_what_the_system_never_gives_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(footprint, "free_memory", lambda: None)
     with pytest.raises(ConfigError, match=r"does not give.*--training.replay-capacity"):
         check(config(training__replay_capacity=10**12))
+
+
+def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is asked about a GPU is stood in for: how much of its memory is free."""
+    wanted, gpu = config(training__frames=10**6), torch.device("cuda")
+    replays, batches = ring_bytes(100_000, 1), batch_bytes(wanted)
+    free = {"host": 0, "gpu": 0}
+    monkeypatch.setattr(footprint, "free_memory", lambda: free["host"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free["gpu"], 0))
+
+    free.update(host=0, gpu=2 * replays)  # the frames are kept there if they fit well
+    check_memory(wanted, wanted.stages, gpu)
+    free.update(host=replays, gpu=batches)  # and here if not
+    check_memory(wanted, wanted.stages, gpu)
+    free.update(host=replays - 10**7)
+    with pytest.raises(ConfigError, match=r"--training.replay-capacity"):
+        check_memory(wanted, wanted.stages, gpu)
+    free.update(host=replays, gpu=batches - 1)
+    with pytest.raises(ConfigError, match=r"--agent.batch-size"):
+        check_memory(wanted, wanted.stages, gpu)
+    there = config(training__frames=10**6, training__replay_on="device")
+    free.update(host=2 * replays, gpu=replays - 10**7)
+    with pytest.raises(ConfigError, match=r"--training.replay-capacity"):
+        check_memory(there, there.stages, gpu)

@@ -10,9 +10,14 @@ from ctrlformer.hardware import choose_device, choose_precision, probed_precisio
 CPU = torch.device("cpu")
 
 
-def test_an_unusable_device_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"training\.device 'nonsense' cannot be used here"):
-        choose_device("nonsense")
+# Unknown; holds no numbers; and one that torch takes for a module to import.
+@pytest.mark.parametrize("name", ["nonsense", "meta", "privateuseone"])
+def test_an_unusable_device_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"training\.device '{name}' cannot be used here"):
+        choose_device(name)
+
+
+def test_a_usable_device_is_taken() -> None:
     assert choose_device("cpu") == CPU
 
 

@@ -204,6 +204,7 @@ def test_another_file_in_its_place_is_refused_and_changes_nothing(tmp_path: Path
     [
         ([], "needs ImageNet weights"),
         (["--encoder.weights", "nowhere.safetensors"], "nowhere.safetensors cannot be read"),
+        (["--encoder.weights", "nul\0byte"], "no such path"),
         (["--encoder.weights", "narrow.safetensors"], "bn1.bias has shape (2,), not (64,)"),
         (
             ["--encoder.weights", "narrow.safetensors", "--encoder.weights-sha256", "00000000"],

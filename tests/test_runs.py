@@ -195,6 +195,23 @@ def test_folders_stay_inside_the_run(run: RunFolder, tmp_path: Path) -> None:
             attempt()
 
 
+def test_trackers_write_through_no_link(run: RunFolder, tmp_path: Path) -> None:
+    run.keep_inside("tensorboard", "wandb")
+    (run.path / "tensorboard").symlink_to(tmp_path)
+    with pytest.raises(RunError, match="tensorboard is a link to another place"):
+        run.keep_inside("tensorboard", "wandb")
+
+
+def test_a_file_of_any_length_is_not_copied(run: RunFolder, tmp_path: Path) -> None:
+    (run.path / "kept").mkdir()
+    with open(run.path / "kept" / "endless.safetensors", "wb") as file:
+        file.truncate(1 << 40)  # takes no room: nothing is in it
+    with pytest.raises(RunError, match="cannot copy run"):
+        run.copy(tmp_path / "copy")
+    with pytest.raises(RunError, match="not a run folder"):
+        RunFolder.open(tmp_path / "copy")
+
+
 def test_the_environment_says_what_the_run_ran_on(run: RunFolder) -> None:
     assert run.read_environment() == {}
     run.write_environment(device="cpu", gl="egl", pixels="0a1b")
