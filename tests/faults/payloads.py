@@ -167,6 +167,12 @@ def link_to_folder(pattern: str, run: Path, outside: Path) -> None:
     (run / pattern).symlink_to(outside / "emptied")
 
 
+def tracker_through_link(tracker: str, run: Path, outside: Path) -> None:
+    """A tracker that the run's own config asks for, whose folder is a link."""
+    setting("training", {tracker: True}, run, outside)
+    link_to_folder(tracker, run, outside)
+
+
 def second_name(pattern: str, run: Path, outside: Path) -> None:
     """A hard link: the same file, which also has a name outside."""
     path = first(run, pattern) if "*" in pattern else run / pattern
@@ -280,7 +286,8 @@ PAYLOADS: dict[str, Payload] = {
     "picture leads elsewhere": partial(picture, "../../outside/precious.png"),
     "picture at an absolute place": partial(picture, "{outside}/precious.png"),
     **{f"link as {name}": partial(link, name) for name in [*FILES, *FOLDERS, *OUTPUTS]},
-    **{f"link to a folder as {name}": partial(link_to_folder, name) for name in ("videos", "tensorboard", "wandb")},
+    "link to a folder as videos": partial(link_to_folder, "videos"),
+    **{f"link to a folder as {name}": partial(tracker_through_link, name) for name in ("tensorboard", "wandb")},
     "link as a checkpoint being written": partial(link_to_folder, "checkpoints/.tmp-16"),
     **{
         f"second name of {name}": partial(second_name, name)

@@ -37,7 +37,9 @@ OF_A_FINISHED_RUN: dict[str, Callable[[Path], Command]] = {
 QUICK = [
     "pickle as newest/encoder.safetensors",
     f"task gym/{MODULE}:Task-v0",
+    "link as checkpoints",
     "link as videos/toy-reach.mp4",
+    "link to a folder as tensorboard",
     "second name of .tmp-report.html",
     "pipe as newest/manifest.json",
     "networks of terabytes",
