@@ -7,7 +7,7 @@ task's own. Gradients of imagined returns pass through the latent dynamics to th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from ctrlformer.agents import dreamer_losses as losses
 from ctrlformer.agents.dreamer_heads import DreamerHeads
+from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.rssm import State
 from ctrlformer.agents.world_model import WorldModel
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import FrameReader
 from ctrlformer.encoders.frames import SmallPictureReader
-from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.frame_rings import CHANNELS
 from ctrlformer.kept import Outputs, Rehearsal
 from ctrlformer.nn.seeding import reproducible
@@ -33,22 +33,16 @@ SHARE = 256  # frames that `outputs` looks at together
 REMEDY = "try lower --dreamer.model-learning-rate, --dreamer.actor-learning-rate and --dreamer.value-learning-rate"
 
 
-class DreamerAgent:
+class DreamerAgent(Learner[DreamerHeads]):
     """Learns one task at a time; one world model, and heads for every task it was given."""
 
     def __init__(self, config: Config, device: torch.device | str = "cpu", seed: int = 0) -> None:
-        self.config, self.settings = config, config.dreamer
-        self.device = torch.device(device)
-        self.tasks: list[str] = []
-        self.updates = 0
-        self._seed = seed
+        super().__init__(config, device, seed)
+        self.settings = config.dreamer
         self.frame_size = min(self.settings.frame_size, config.env.image_size)
         self.reader: FrameReader = SmallPictureReader(self.frame_size)
-        # Noise has its own generator, so that nothing else that draws from torch changes a training.
-        self.generator = torch.Generator(self.device).manual_seed(seed)
         with reproducible(seed):
             self.world = WorldModel(self.settings, self.frame_size).to(self.device)
-        self.heads = nn.ModuleList()
         self.model_optimiser, self.actor_optimiser, self.value_optimiser = (
             Optimiser(name, config.agent, self.device, REMEDY) for name in ("model", "actor", "value")
         )
@@ -78,15 +72,6 @@ class DreamerAgent:
         self.actor_optimiser.add(heads.actor.parameters(), 1.0, 0.0)
         self.value_optimiser.add(heads.value.parameters(), 1.0, 0.0)
 
-    @property
-    def action_dims(self) -> dict[str, int]:
-        """The number of actions of every task, in the order in which they were added."""
-        return {task: heads.action_dim for task, heads in zip(self.tasks, self._all_heads, strict=True)}
-
-    def knows_how(self, task: str) -> bool:
-        """Whether the task's heads were copied, so that it need not begin with random actions."""
-        return self._heads(task).copied
-
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> LatentPolicy:
         """For one episode: it remembers latent state and last action."""
         return LatentPolicy(self, self._heads(task), explore, memory)
@@ -115,17 +100,11 @@ class DreamerAgent:
         """One gradient step of world model, actor and value model; returns the figures to log, still on the device."""
         heads = self._heads(task)
         frames, action, reward = (x.to(self.device, non_blocking=True) for x in batch)
-        if self.device.type == "cpu" and not bool(torch.isfinite(reward).all()):
-            raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
+        self._check_rewards(reward)
         states, figures = self._update_world(heads, frames, action, reward)
         figures |= self._update_behaviour(heads, states)
         self.updates += 1
         return figures | {"batch_reward": reward.mean()}
-
-    def check(self) -> None:
-        """Raise if an update since the start met a loss or gradient that is not finite (see `Optimiser`)."""
-        for optimiser in self._optimisers:
-            optimiser.check()
 
     def _update_world(
         self, heads: DreamerHeads, frames: Tensor, action: Tensor, reward: Tensor
@@ -171,42 +150,15 @@ class DreamerAgent:
             imagined.append(state.features)
         return torch.stack(imagined)
 
-    # Saving
+    # State
+
+    @property
+    def _modules(self) -> dict[str, nn.Module]:
+        return {"world": self.world, "heads": self.heads}
 
     @property
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
         return self.model_optimiser, self.actor_optimiser, self.value_optimiser
-
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Everything that decides what the agent does next."""
-        saved = {"world": dict(self.world.state_dict()), "heads": dict(self.heads.state_dict())}
-        for optimiser in self._optimisers:
-            saved[f"{optimiser.name}_optimiser"] = optimiser.tensors()
-        saved["random"] = {"generator": self.generator.get_state(), "updates": torch.tensor(self.updates)}
-        return saved
-
-    def load_tensors(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take over `tensors()` of an agent with the same config and tasks."""
-        self.world.load_state_dict(dict(saved["world"]))
-        self.heads.load_state_dict(dict(saved["heads"]))
-        for optimiser in self._optimisers:
-            optimiser.load_tensors(saved[f"{optimiser.name}_optimiser"])
-        self.generator.set_state(saved["random"]["generator"].cpu())
-        self.updates = int(saved["random"]["updates"])
-
-    # Small things
-
-    def _noise(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator, device=self.device)
-
-    def _heads(self, task: str) -> DreamerHeads:
-        if task not in self.tasks:
-            raise TaskError(f"this agent has not learnt {task!r}: it knows {', '.join(self.tasks) or 'no task yet'}")
-        return self._all_heads[self.tasks.index(task)]
-
-    @property
-    def _all_heads(self) -> list[DreamerHeads]:
-        return [heads for heads in self.heads if isinstance(heads, DreamerHeads)]
 
 
 class LatentPolicy:

@@ -7,7 +7,7 @@ encoder on the views of s' and one view of s. The actor reuses the critic pass's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from ctrlformer.agents import losses
 from ctrlformer.agents.contract import Memoryless, Policy
+from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.task_heads import Contrast, TaskHeads
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
-from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.hardware import choose_precision
 from ctrlformer.kept import Outputs, Rehearsal
 from ctrlformer.nn.ema import ema_update, frozen_copy
@@ -42,22 +42,16 @@ class _Features(NamedTuple):
     contrastive_target: Tensor | None  # (B, D)
 
 
-class SacAgent:
+class SacAgent(Learner[TaskHeads]):
     """Learns one task at a time; keeps a token and heads for every task it was given."""
 
     def __init__(
         self, config: Config, device: torch.device | str = "cpu", seed: int = 0, compiled: bool = False
     ) -> None:
-        self.config = config
+        super().__init__(config, device, seed)
         self.settings = config.agent
-        self.device = torch.device(device)
-        self.tasks: list[str] = []
-        self.updates = 0
-        self._seed = seed
         self.frame_size = config.env.image_size
         self.reader = make_frame_reader(config.encoder, self.device)
-        # Noise has its own generator, so that nothing else that draws from torch changes a training.
-        self.generator = torch.Generator(self.device).manual_seed(seed)
         with reproducible(seed):
             self.encoder: Encoder = make_encoder(config.encoder, config.env).to(self.device)
             self.encoder.bf16 = choose_precision(config.training.precision, self.device) == "bf16"
@@ -67,7 +61,6 @@ class SacAgent:
         self.target_projector = self.contrast.project if self.shares_encoder else frozen_copy(self.contrast.project)
         self._pass = self._fast(self.encoder, compiled)
         self._target_pass = self._pass if self.shares_encoder else self._fast(self.target_encoder, compiled)
-        self.heads = nn.ModuleList()
         self._transfer: TransferConfig | None = None  # of the stage under way; none in the first
         self._make_optimisers()
 
@@ -136,15 +129,6 @@ class SacAgent:
         fitting = [heads for heads in self._all_heads if heads.action_dim == action_dim]
         return fitting[-1] if fitting else None
 
-    @property
-    def action_dims(self) -> dict[str, int]:
-        """The number of actions of every task, in the order in which they were added."""
-        return {task: heads.action_dim for task, heads in zip(self.tasks, self._all_heads, strict=True)}
-
-    def knows_how(self, task: str) -> bool:
-        """Whether the task's heads were copied, so that it need not begin with random actions."""
-        return self._heads(task).copied
-
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         """From one observation (H, W, C) to one action (A,): sampled, or the mean. There is no memory."""
         index, heads = self._index(task), self._heads(task)
@@ -204,8 +188,7 @@ class SacAgent:
         heads = self._heads(task)
         self._set_learning_rate(progress)
         shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
-        if self.device.type == "cpu" and not bool(torch.isfinite(reward).all()):
-            raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
+        self._check_rewards(reward)
 
         self.encoder.observe(shown[0], self._index(task))
         features = self._encode(task, shown, next_shown)
@@ -215,11 +198,6 @@ class SacAgent:
         self._update_targets(heads, progress)
         self.updates += 1
         return metrics
-
-    def check(self) -> None:
-        """Raise if an update since the start met a loss or gradient that is not finite (see `Optimiser`)."""
-        for optimiser in self._optimisers:
-            optimiser.check()
 
     def _encode(self, task: str, shown: Tensor, next_shown: Tensor) -> _Features:
         """All encoder passes of an update. `shown` is (V, B, H, W, C), `next_shown` (W, B, H, W, C)."""
@@ -368,48 +346,12 @@ class SacAgent:
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
         return self.critic_optimiser, self.actor_optimiser, self.temperature_optimiser
 
-    # Saving
-
     @property
     def _modules(self) -> dict[str, nn.Module]:
         modules: dict[str, nn.Module] = {"encoder": self.encoder, "contrast": self.contrast, "heads": self.heads}
         if not self.shares_encoder:
             modules |= {"target_encoder": self.target_encoder, "target_projector": self.target_projector}
         return modules
-
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Everything that decides what the agent does next."""
-        saved = {name: dict(module.state_dict()) for name, module in self._modules.items()}
-        for optimiser in self._optimisers:
-            saved[f"{optimiser.name}_optimiser"] = optimiser.tensors()
-        saved["random"] = {"generator": self.generator.get_state(), "updates": torch.tensor(self.updates)}
-        return saved
-
-    def load_tensors(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take over `tensors()` of an agent with the same config and tasks."""
-        for name, module in self._modules.items():
-            module.load_state_dict(dict(saved[name]))
-        for optimiser in self._optimisers:
-            optimiser.load_tensors(saved[f"{optimiser.name}_optimiser"])
-        self.generator.set_state(saved["random"]["generator"].cpu())
-        self.updates = int(saved["random"]["updates"])
-
-    # Small things
-
-    def _noise(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator, device=self.device)
-
-    def _index(self, task: str) -> int:
-        if task not in self.tasks:
-            raise TaskError(f"this agent has not learnt {task!r}: it knows {', '.join(self.tasks) or 'no task yet'}")
-        return self.tasks.index(task)
-
-    def _heads(self, task: str) -> TaskHeads:
-        return self._all_heads[self._index(task)]
-
-    @property
-    def _all_heads(self) -> list[TaskHeads]:
-        return [heads for heads in self.heads if isinstance(heads, TaskHeads)]
 
 
 def _by_view(flat: Tensor, batch: int) -> Tensor:

@@ -1,0 +1,105 @@
+"""What agents of every kind have in common: a list of tasks with heads of their own, noise, and a state to save."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from ctrlformer.agents.optimiser import Optimiser
+from ctrlformer.config import Config
+from ctrlformer.errors import NonFiniteError, TaskError
+
+
+class Heads(Protocol):
+    """A task's own networks."""
+
+    action_dim: int
+    copied: bool
+    """Whether they began as an earlier task's."""
+
+
+H = TypeVar("H", bound=Heads)
+
+
+class Learner(ABC, Generic[H]):
+    """The part of an agent that does not depend on how it learns."""
+
+    def __init__(self, config: Config, device: torch.device | str, seed: int) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        self.tasks: list[str] = []
+        self.heads = nn.ModuleList()  # one for every task
+        self.updates = 0
+        self._seed = seed
+        # Noise has its own generator, so that nothing else that draws from torch changes a training.
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+
+    @property
+    @abstractmethod
+    def _modules(self) -> dict[str, nn.Module]:
+        """All networks, by the names of their files in a checkpoint."""
+
+    @property
+    @abstractmethod
+    def _optimisers(self) -> Sequence[Optimiser]: ...
+
+    # Tasks
+
+    @property
+    def action_dims(self) -> dict[str, int]:
+        """The number of actions of every task, in the order in which they were added."""
+        return {task: heads.action_dim for task, heads in zip(self.tasks, self._all_heads, strict=True)}
+
+    def knows_how(self, task: str) -> bool:
+        """Whether the task's heads were copied, so that it need not begin with random actions."""
+        return self._heads(task).copied
+
+    def _index(self, task: str) -> int:
+        if task not in self.tasks:
+            raise TaskError(f"this agent has not learnt {task!r}: it knows {', '.join(self.tasks) or 'no task yet'}")
+        return self.tasks.index(task)
+
+    def _heads(self, task: str) -> H:
+        return self._all_heads[self._index(task)]
+
+    @property
+    def _all_heads(self) -> list[H]:
+        return cast("list[H]", list(self.heads))
+
+    # Learning
+
+    def check(self) -> None:
+        """Raise if an update since the start met a loss or gradient that is not finite (see `Optimiser`)."""
+        for optimiser in self._optimisers:
+            optimiser.check()
+
+    def _check_rewards(self, reward: Tensor) -> None:
+        """Where looking costs nothing; on a GPU it would make the processor wait, and losses show it, too."""
+        if self.device.type == "cpu" and not bool(torch.isfinite(reward).all()):
+            raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
+
+    def _noise(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator, device=self.device)
+
+    # Saving
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Everything that decides what the agent does next."""
+        saved = {name: dict(module.state_dict()) for name, module in self._modules.items()}
+        for optimiser in self._optimisers:
+            saved[f"{optimiser.name}_optimiser"] = optimiser.tensors()
+        saved["random"] = {"generator": self.generator.get_state(), "updates": torch.tensor(self.updates)}
+        return saved
+
+    def load_tensors(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take over `tensors()` of an agent with the same config and tasks."""
+        for name, module in self._modules.items():
+            module.load_state_dict(dict(saved[name]))
+        for optimiser in self._optimisers:
+            optimiser.load_tensors(saved[f"{optimiser.name}_optimiser"])
+        self.generator.set_state(saved["random"]["generator"].cpu())
+        self.updates = int(saved["random"]["updates"])
