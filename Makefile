@@ -70,16 +70,18 @@ test-slow: $(GL) $(RAY)
 	$(PYTEST) -m slow
 
 # Every case of every fault, and the table of docs/reliability.md from what was found.
-FAULTS := results/faults.jsonl
+FAULTS := $(VENV)/faults.jsonl
+PUBLISH := $(BIN)/python tests/faults/tally.py $(FAULTS) results/faults.jsonl docs/reliability.md
 test-faults: $(GL) $(BROWSER)
 	@rm -f $(FAULTS)
 	$(PYTEST) tests/faults -m fault --faults-out $(FAULTS)
-	$(BIN)/python tests/faults/tally.py $(FAULTS) docs/reliability.md
+	$(PUBLISH)
 
 # Two hours of training, watched: its memory must not grow.
 soak: $(GL)
+	@rm -f $(FAULTS)
 	$(BIN)/python tests/faults/soak.py 2 $(FAULTS)
-	$(BIN)/python tests/faults/tally.py $(FAULTS) docs/reliability.md
+	$(PUBLISH)
 
 demo: $(GL)
 	$(BIN)/ctrlformer demo

@@ -15,7 +15,7 @@ os.environ.setdefault("WANDB_MODE", "disabled")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--faults-out",
-        type=Path,
+        type=lambda name: Path(name).absolute(),  # tests go to other folders
         metavar="FILE",
         help="try every case of tests/faults, not only a few, and add the counts to this file",
     )

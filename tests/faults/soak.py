@@ -1,6 +1,6 @@
-"""A training of hours whose resident memory must not grow. `make soak` adds its line to results/faults.jsonl.
+"""A training of hours whose resident memory must not grow; `make soak` publishes its line.
 
-    python tests/faults/soak.py HOURS results/faults.jsonl
+    python tests/faults/soak.py HOURS OUT.jsonl
 
 The training is small, so that hours see many episodes, evaluations, checkpoints and reports. What it prints goes to
 this program's own output.
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tally import Tally
+from tally import SOAK, Tally
 
 COMMAND = (
     "train cartpole_balance --preset tiny --frames 50000000 --agent.batch-size 16 --training.replay-capacity 2000"
@@ -30,7 +30,7 @@ MOST_GROWTH = 0.01
 
 
 def main(hours: float, out: Path) -> None:
-    tally = Tally("memory_growth", "soak")
+    tally = Tally("memory_growth", SOAK)
     with tempfile.TemporaryDirectory() as folder, tally.case("a long training"):
         run = Path(folder) / "run"
         sizes = watched([sys.executable, "-m", "ctrlformer", *COMMAND.split(), str(run)], 3600 * hours)

@@ -1,8 +1,9 @@
 """What the fault tests found: rows of `results/faults.jsonl`, and the table of them in docs/reliability.md.
 
-    python tests/faults/tally.py results/faults.jsonl docs/reliability.md
+    python tests/faults/tally.py NEW results/faults.jsonl docs/reliability.md
 
-puts the table between its two marks. A row of the table may come from several tests: their cases are summed.
+publishes what a run of the tests, or of soak.py, wrote to NEW: it takes the place of what an earlier one found, and the
+table is put between its two marks. A row of the table may come from several tests: their cases are summed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from typing import Any
 
 import pytest
 
+from ctrlformer.files import write_atomic
+from ctrlformer.runs import source_commit  # bound here and now: some tests put something else in its place
+
+SOAK = "soak"  # in place of a test's name: the one line that no test writes
 HowMany = Callable[[int, int], int]  # how many cases, of the few of a quick check and of all
 
 BEGIN, END = "<!-- table of faults -->", "<!-- end of the table -->"
@@ -93,6 +98,7 @@ class Tally:
             "tried": self._tried,
             "held": self._tried - len(self.failures),
             "figures": self.figures,
+            "commit": source_commit(),
         }
         descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -133,6 +139,18 @@ def with_table(page: str, lines: list[dict[str, Any]]) -> str:
     return f"{before}{BEGIN}\n{table(lines)}{END}{after}"
 
 
+def published(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was found by the tests and by the soak, each from its newest run: `new` is a whole run of one of them."""
+    (is_soak,) = {line["test"] == SOAK for line in new}
+    kept = [line for line in old if (line["test"] == SOAK) != is_soak]
+    return sorted(kept + new, key=lambda line: (line["row"], line["test"]))
+
+
+def main(new: Path, figures: Path, page: Path) -> None:
+    lines = published(read_lines(figures) if figures.exists() else [], read_lines(new))
+    write_atomic(figures, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    write_atomic(page, with_table(page.read_text(), lines).encode())
+
+
 if __name__ == "__main__":
-    figures, page = map(Path, sys.argv[1:])
-    page.write_text(with_table(page.read_text(), read_lines(figures)))
+    main(*map(Path, sys.argv[1:]))
