@@ -16,7 +16,6 @@ from tally import HowMany, Tally
 
 from ctrlformer import checkpoint, launch
 from ctrlformer.errors import CtrlFormerError
-from ctrlformer.progress import Progress
 
 ERRORS = (errno.ENOSPC, errno.EACCES, errno.EIO, errno.EROFS)
 
@@ -66,10 +65,10 @@ def test_every_refused_write_is_one_line_and_resume_is_exact(
 
 
 def refuse(folder: Path, operation: int, code: int) -> None:
-    """Go on with the run, until that operation is refused."""
+    """Go on with the run as when its operations were counted, until that one is refused."""
     disk = Refusing(operation, code)
     with watched(disk), pytest.raises(CtrlFormerError) as refused:
-        launch.resume(folder, Progress())
+        launch.resume(folder, StopAt(step=STEPS + 1))
     assert len(disk.names) > operation
     message = str(refused.value)
     assert "\n" not in message
