@@ -48,10 +48,25 @@ def open_regular(path: Path, flags: int) -> int:
 def read_bounded(path: Path, limit: int) -> bytes:
     """The bytes of an ordinary file of at most `limit` bytes; a longer one is an `OSError`."""
     with open(open_regular(path, READ), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise OSError(errno.EFBIG, f"{size} bytes, more than the {limit} that such a file can need", str(path))
-        return file.read(size)
+        return file.read(_checked_size(path, file.fileno(), limit))
+
+
+def lines_bounded(path: Path, limit: int) -> Iterator[bytes]:
+    """The lines of such a file one after the other, as many as it has now: somebody may be writing more."""
+    with open(open_regular(path, READ), "rb") as file:
+        left = _checked_size(path, file.fileno(), limit)
+        while left > 0:
+            line = file.readline(left)
+            left = left - len(line) if line else 0  # it may have been cut meanwhile
+            if line:
+                yield line
+
+
+def _checked_size(path: Path, descriptor: int, limit: int) -> int:
+    size = os.fstat(descriptor).st_size
+    if size > limit:
+        raise OSError(errno.EFBIG, f"{size} bytes, more than the {limit} that such a file can need", str(path))
+    return size
 
 
 def fsync_folder(folder: Path) -> None:

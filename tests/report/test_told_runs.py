@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from told_folders import PAIR, config, metrics, scratch, told, write
 
 from ctrlformer.config import TransferConfig
 from ctrlformer.errors import RunError
-from ctrlformer.report.told_runs import ToldRun, read_runs
+from ctrlformer.report.told_runs import MOST_ROWS, ToldRun, read_runs, thinned
 
 
 def test_a_method_is_the_preset_and_what_was_changed_in_it(tmp_path: Path) -> None:
@@ -64,3 +66,32 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         read_runs([])
     with pytest.raises(RunError, match="is not a run folder"):
         read_runs([tmp_path])
+
+
+@pytest.mark.parametrize("count", [0, 1, MOST_ROWS, MOST_ROWS + 1, 5000])
+def test_long_logs_are_thinned_evenly_and_no_time_is_lost(count: int) -> None:
+    rows = [{"frames": frames, "seconds": 0.5} for frames in range(count)]
+    kept = thinned(iter(rows))
+    assert len(kept) <= MOST_ROWS + 1
+    assert len(kept) >= min(count, MOST_ROWS // 2)
+    assert kept[-1:] == [] if not count else kept[-1]["frames"] == count - 1
+    assert sum(row["seconds"] for row in kept) == 0.5 * count
+    assert len({after["frames"] - before["frames"] for before, after in pairwise(kept[:-1])}) <= 1
+
+
+def test_seconds_that_are_no_numbers_are_left_alone() -> None:
+    rows = [{"seconds": value} for value in ("x", None, 10**400, [], 1.0)] * MOST_ROWS
+    assert len(thinned(rows)) <= MOST_ROWS + 1
+
+
+def test_memory_of_a_page_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    def most_memory(rows: int) -> int:
+        run = write(tmp_path / f"{rows}", config("a"), PAIR[:1], metrics(0, range(10, 10 * rows + 10, 10), q=1.0))
+        tracemalloc.start()
+        try:
+            ToldRun.read(run)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert most_memory(40_000) < 1.5 * most_memory(4_000)

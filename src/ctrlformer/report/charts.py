@@ -167,8 +167,8 @@ def training_figures(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
 
 
 def _figures_of(run: ToldRun) -> Iterator[tuple[str, str, list[int], list[float]]]:
-    rows = [row for row in run.metrics if _number(row.get("frames")) is not None and type(row.get("stage")) is int]
-    starts = _stage_starts(rows)
+    rows = _placed(run.metrics)
+    starts = _stage_starts([*_placed(run.evals), *rows])  # the logged rows are thinned: a stage's last may be missing
     place = [starts[row["stage"]] + int(row["frames"]) for row in rows]
     drifts = sorted({key for row in rows for key in row if key.startswith(DRIFT)})
     titles = FIGURES | {key: f"Drift of {key.removeprefix(DRIFT)}" for key in drifts}
@@ -180,6 +180,11 @@ def _figures_of(run: ToldRun) -> Iterator[tuple[str, str, list[int], list[float]
     speeds = list(_speeds(rows, place))
     if speeds:
         yield SPEED, "Frames a second", [x for x, _ in speeds], [y for _, y in speeds]
+
+
+def _placed(rows: Sequence[Row]) -> list[Row]:
+    """Those that say where they belong."""
+    return [row for row in rows if _number(row.get("frames")) is not None and type(row.get("stage")) is int]
 
 
 def _speeds(rows: Sequence[Row], place: Sequence[int]) -> Iterator[tuple[int, float]]:

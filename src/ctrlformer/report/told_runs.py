@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,9 @@ from ctrlformer.files import JSON, read_bounded
 from ctrlformer.measures import LARGEST_COUNT, RunScores
 from ctrlformer.presets import PRESETS
 from ctrlformer.report.explained import Explained, read_explained
-from ctrlformer.runs import CONFIG, ENVIRONMENT, EVALS, METRICS, SMALL_FILE_BYTES, Row, read_object, read_rows
+from ctrlformer.runs import CONFIG, ENVIRONMENT, EVALS, METRICS, SMALL_FILE_BYTES, Row, each_row, read_object, read_rows
 
+MOST_ROWS = 1023  # so that one more is an even number
 TRANSFER = "transfer."
 METHOD_SECTIONS = ("env.", "encoder.", "agent.", TRANSFER)  # what makes a method: not where and how long it runs
 
@@ -32,6 +33,7 @@ class ToldRun:
     environment: Mapping[str, JSON]
     evals: tuple[Row, ...]
     metrics: tuple[Row, ...]
+    """Thinned: what is drawn of them is far less, and a page is written after every evaluation."""
     explained: Explained
 
     @classmethod
@@ -46,7 +48,7 @@ class ToldRun:
             _understood(folder / CONFIG),
             read_object(folder / ENVIRONMENT) or {},
             tuple(read_rows(folder / EVALS)),
-            tuple(read_rows(folder / METRICS)),
+            tuple(thinned(each_row(folder / METRICS))),
             read_explained(folder.resolve().name, folder),
         )
 
@@ -122,6 +124,27 @@ def read_runs(folders: Sequence[Path]) -> list[ToldRun]:
         same = sum(run.name in (other.name, other.name.rpartition(" (")[0]) for other in runs)
         runs.append(dataclasses.replace(run, name=f"{run.name} ({same + 1})") if same else run)
     return runs
+
+
+def thinned(rows: Iterable[Row]) -> list[Row]:
+    """At most `MOST_ROWS` training figures, evenly spread up to the last: every second one goes whenever there are
+    more. Its seconds are added to those of the next, which then tells of the time of both."""
+    kept: list[Row] = []
+    apart = 1  # rows of the log from one that is kept to the next
+    waiting: Row | None = None  # left out so far, since the last that was kept
+    for number, row in enumerate(rows, start=1):
+        row = row if waiting is None else _together(waiting, row)
+        waiting = row if number % apart else None
+        if waiting is None:
+            kept.append(row)
+        if len(kept) > MOST_ROWS:
+            kept, apart = [_together(*pair) for pair in zip(kept[::2], kept[1::2], strict=True)], 2 * apart
+    return kept if waiting is None else [*kept, waiting]
+
+
+def _together(before: Row, row: Row) -> Row:
+    first, second = before.get("seconds"), row.get("seconds")
+    return row | {"seconds": first + second} if type(first) is type(second) is float else row
 
 
 def _told(value: JSON) -> str:
