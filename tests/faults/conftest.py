@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from broken_runs import start, without_waste
+from commands import finish, make_run
 from small_runs import outcome
 from tally import HowMany, Tally
 
@@ -44,6 +45,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def expected(whole: RunFolder) -> dict[str, Any]:
     """What every broken run must come to in the end, to the last bit."""
     return outcome(whole)
+
+
+@pytest.fixture(scope="session")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run to be handed out in bad copies, stopped in its second stage."""
+    return make_run(tmp_path_factory.mktemp("sound") / "stopped")
+
+
+@pytest.fixture(scope="session")
+def finished(stopped: RunFolder) -> RunFolder:
+    """The same, finished."""
+    return finish(stopped, stopped.path.parent / "finished")
 
 
 @pytest.fixture

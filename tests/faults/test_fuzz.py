@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from commands import TimeoutExpired, carry_out, finish, make_run, without_learning
+from commands import TimeoutExpired, carry_out, without_learning
 from mutations import mutated_json, mutated_rows, mutated_tensors, reseal
 from tally import HowMany, Tally
 
@@ -21,16 +21,6 @@ from ctrlformer.runs import RunFolder
 
 Mutation = Callable[[random.Random, bytes], bytes]
 QUICK = 4  # cases of each kind in a quick check
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return make_run(tmp_path_factory.mktemp("fuzz") / "stopped")
-
-
-@pytest.fixture(scope="module")
-def finished(stopped: RunFolder) -> RunFolder:
-    return finish(stopped, stopped.path.parent / "finished")
 
 
 class Target(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import TimeoutExpired, carry_out, finish, limits, make_run
+from commands import TimeoutExpired, carry_out, limits
 from payloads import MODULE, PAYLOADS, mark_of
 from tally import HowMany, Tally
 
@@ -44,16 +44,6 @@ QUICK = [
     "pipe as newest/manifest.json",
     "networks of terabytes",
 ]
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return make_run(tmp_path_factory.mktemp("hostile") / "stopped")
-
-
-@pytest.fixture(scope="module")
-def finished(stopped: RunFolder) -> RunFolder:
-    return finish(stopped, stopped.path.parent / "finished")
 
 
 @pytest.fixture
