@@ -11,7 +11,7 @@ import torch
 from ctrlformer import footprint
 from ctrlformer.config import Config
 from ctrlformer.errors import ConfigError
-from ctrlformer.footprint import batch_bytes, check_memory, replay_bytes
+from ctrlformer.footprint import batch_bytes, check_memory, remembered_bytes, replay_bytes
 from ctrlformer.presets import make_config
 from ctrlformer.replay import Replay, ring_bytes
 
@@ -86,6 +86,33 @@ def test_what_the_system_never_gives_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(footprint, "free_memory", lambda: None)
     with pytest.raises(ConfigError, match=r"does not give.*--training.replay-capacity"):
         check(config(training__replay_capacity=10**12))
+
+
+def test_what_an_update_remembers_of_a_batch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = config("paper", training__frames=80)
+    remembered, others = remembered_bytes(wanted, CPU), ring_bytes(10, 1) + batch_bytes(wanted)
+    assert remembered > 10 * others
+    has(others + remembered, monkeypatch)
+    check_memory(wanted, wanted.stages, CPU, remembered)
+    has(others + remembered - 1, monkeypatch)
+    with pytest.raises(ConfigError, match=r"batches of 512 need .*lower --agent.batch-size"):
+        check_memory(wanted, wanted.stages, CPU, remembered)
+
+
+def test_twice_the_observations_are_remembered_in_twice_the_memory() -> None:
+    def needed(**changes: Any) -> int:
+        return remembered_bytes(config(training__precision="fp32", **changes), CPU)
+
+    assert needed(agent__batch_size=512) == 2 * needed(agent__batch_size=256)
+    assert needed(agent__q_regularisation=True) == 2 * needed(agent__q_regularisation=False)
+    assert needed(encoder__blocks_per_stage=2) > 1.2 * needed(encoder__blocks_per_stage=1)
+    assert needed() > 256 * 84 * 84 * 9, "at least the pictures themselves"
+
+
+def test_nothing_is_measured_for_a_frozen_network_dreamer_or_a_gpu() -> None:
+    for wanted in (config("resnet50_sac"), config("dreamer_compact")):
+        assert remembered_bytes(wanted, CPU) == 0
+    assert remembered_bytes(config(), torch.device("cuda")) == 0
 
 
 def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """What a training will need of memory, compared with what there is before it begins.
 
-Only what is certain is counted: the frames that the replays will hold, and the batches that are held at once. Networks
-and what they remember between forward and backward come on top, so a training that is let in can still be too large.
+Only what is certain is counted: the frames that the replays will hold, the batches that are held at once and, where it
+was measured, what the encoder remembers of a batch between forward and backward. Networks and passing results come on
+top, so a training that is let in can still be too large.
 """
 
 from __future__ import annotations
@@ -11,22 +12,30 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from ctrlformer.agents.sizes import check_size
 from ctrlformer.config import Config, StageConfig
+from ctrlformer.encoders import Encoder, make_encoder
 from ctrlformer.encoders.resnet import resnet_features
 from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.errors import ConfigError
 from ctrlformer.frame_rings import CHANNELS
+from ctrlformer.hardware import choose_precision
 from ctrlformer.machine import fits_on_device, free_memory
+from ctrlformer.nn.seeding import reproducible
 from ctrlformer.replay import ring_bytes
 
 HELD = 2  # batches of a step: those being learnt from, and those being drawn beside
 FEW_ACTIONS = 1  # the real number is not known yet, and makes no difference beside the frames
 
 
-def check_memory(config: Config, stages: Sequence[StageConfig], device: torch.device) -> None:
-    """Refuse stages whose replays and batches cannot fit: a `ConfigError` with the size and the setting to change."""
-    batches = batch_bytes(config)
+def check_memory(config: Config, stages: Sequence[StageConfig], device: torch.device, remembered: int = 0) -> None:
+    """Refuse stages whose replays and batches cannot fit: a `ConfigError` with the size and the setting to change.
+
+    `remembered` is what `remembered_bytes` found, if it was asked.
+    """
+    batches = batch_bytes(config) + remembered
     for stage in stages:
         replays = sum(replay_bytes(config, stage, task) for task in stage.tasks)
         on_device = device.type == "cuda" and (
@@ -59,6 +68,42 @@ def batch_bytes(config: Config) -> int:
         frame = size * size * CHANNELS if features is None else 4 * features
         stretch = shown * config.env.frame_stack * frame
     return HELD * settings.updates_per_step * settings.batch_size * stretch
+
+
+def remembered_bytes(config: Config, device: torch.device) -> int:
+    """What an update's pass through the encoder keeps for its backward pass: measured, since it depends on every layer.
+
+    That takes as long as a look at three observations, so only for settings that a person has typed. On GPUs, where
+    other kernels keep other things, nothing is counted.
+    """
+    settings = config.agent
+    if device.type != "cpu" or settings.kind == "dreamer" or _features(config) is not None:
+        return 0
+    check_size(config)
+    with reproducible(0):
+        encoder = make_encoder(config.encoder, config.env)
+        encoder.add_task(None)
+    encoder.bf16 = choose_precision(config.training.precision, device) == "bf16"
+    views = 2 if settings.q_regularisation else 1  # those of s: the only ones with gradient
+    return views * settings.batch_size * (_remembered(encoder, config, 2) - _remembered(encoder, config, 1))
+
+
+def _remembered(encoder: Encoder, config: Config, observations: int) -> int:
+    own = {tensor.untyped_storage().data_ptr() for tensor in encoder.parameters()}
+    sizes: dict[int, int] = {}  # by address: several operations may keep the same tensor
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    size = config.env.image_size
+    seen = torch.zeros(observations, size, size, CHANNELS * config.env.frame_stack, dtype=torch.uint8)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        tokens = encoder(seen, 0)
+    del tokens  # only now: while it lives, no address is used twice
+    return sum(sizes.values())
 
 
 def _ring(config: Config, steps: int) -> int:

@@ -16,7 +16,7 @@ from ctrlformer.encoders.weights import with_checked_weights
 from ctrlformer.envs import pixel_fingerprint, typed_task
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.errors import CheckpointError, ConfigError, RunError
-from ctrlformer.footprint import check_memory
+from ctrlformer.footprint import check_memory, remembered_bytes
 from ctrlformer.hardware import choose_device, choose_precision
 from ctrlformer.machine import keep_freed_memory
 from ctrlformer.progress import Progress
@@ -35,7 +35,8 @@ def start(config: Config, folder: Path | None, progress: Progress, exit_within: 
     check_trackers(config)
     with StopRequest(exit_within) as stop:
         config = _with_weights(_with_precision(config))
-        check_memory(config, config.stages, choose_device(config.training.device))
+        device = choose_device(config.training.device)
+        check_memory(config, config.stages, device, remembered_bytes(config, device))
         facts = _facts(config)
         run = RunFolder.create(folder or default_folder(config), config)
         with run.lock():

@@ -42,6 +42,7 @@ TOO_LARGE = {
         ["--agent.updates-per-step", "1_000", "--agent.batch-size", "1_000_000"],
         "--agent.batch-size",
     ),
+    "what an update remembers": (["--preset", "paper", "--agent.batch-size", "10_000"], "--agent.batch-size"),
     "sequences": (["--preset", "dreamer", "--agent.batch-size", "1_000_000"], "--agent.batch-size"),
 }
 
