@@ -39,7 +39,9 @@ def main(hours: float, out: Path) -> None:
             f"{before / 1e6:.1f} and {after / 1e6:.1f}"
         )
         evaluations = [json.loads(line) for line in (run / "evals.jsonl").read_text().splitlines()]
-        tally.figures["frames and evaluations in them"] = f"{evaluations[-1]['frames']:,} and {len(evaluations)}"
+        tally.figures[f"frames and evaluations in {hours:g} hours"] = (
+            f"{evaluations[-1]['frames']:,} and {len(evaluations)}"
+        )
         assert after < (1 + MOST_GROWTH) * before
     tally.write(out)
     print(tally.figures)
