@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import small_runs
 import torch
+from matplotlib.figure import Figure
 from small_runs import SignalAt, assert_same, outcome, small_config, spawn, start
 
 from ctrlformer import checkpoint, launch
@@ -225,3 +227,13 @@ def test_other_pixels_or_versions_are_warned_of(tmp_path: Path) -> None:
     listener = SignalAt()
     launch.resume(tmp_path / "run", listener)
     assert [text.split()[1] for text in listener.said] == ["pixels", "python"]
+
+
+def test_drawn_curves_do_not_stay_in_memory(tmp_path: Path) -> None:
+    gc.collect()
+    gc.disable()  # as good as it is in a long training, where Python seldom looks through everything
+    try:
+        start(tmp_path / "run", small_config())
+        assert not [one for one in gc.get_objects() if isinstance(one, Figure)]
+    finally:
+        gc.enable()

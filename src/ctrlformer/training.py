@@ -11,6 +11,7 @@ action was chosen before the updates beside it began: a lag of one step's update
 from __future__ import annotations
 
 import dataclasses
+import gc
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -261,6 +262,7 @@ class Trainer:
             write_atomic(path, learning_curve(self.run.path.name, self.run.read_evals()))
         except OSError as error:
             raise RunError(f"cannot write {path}: {reason(error)}; the checkpoints are intact") from error
+        gc.collect()  # a drawn figure holds itself in a circle: some MB that Python would find only after many of them
 
     def _log(self, lane: Lane) -> None:
         self.agent.check()
