@@ -55,11 +55,9 @@ def lines_bounded(path: Path, limit: int) -> Iterator[bytes]:
     """The lines of such a file one after the other, as many as it has now: somebody may be writing more."""
     with open(open_regular(path, READ), "rb") as file:
         left = _checked_size(path, file.fileno(), limit)
-        while left > 0:
-            line = file.readline(left)
-            left = left - len(line) if line else 0  # it may have been cut meanwhile
-            if line:
-                yield line
+        while line := file.readline(left):
+            left -= len(line)
+            yield line
 
 
 def _checked_size(path: Path, descriptor: int, limit: int) -> int:
