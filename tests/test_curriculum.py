@@ -152,6 +152,20 @@ def test_adding_into_a_copy_leaves_the_run_alone(first: RunFolder, tmp_path: Pat
     assert not (tmp_path / "copy" / "replay" / "toy+reach").exists()
 
 
+def test_a_run_can_be_copied_while_another_copy_draws_its_first_picture(
+    first: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ways to go on from one run are often started at once, and the first picture of a task takes seconds."""
+    draw = launch.pixel_fingerprint
+
+    def draw_with_the_run_free(*args: Any) -> str:
+        with first.lock(patience=0):
+            return draw(*args)
+
+    monkeypatch.setattr(launch, "pixel_fingerprint", draw_with_the_run_free)
+    launch.add(first.path, "toy/slide", 24, None, Progress(), tmp_path / "copy")
+
+
 def test_adding_in_place_goes_on_in_the_same_folder(first: RunFolder, tmp_path: Path) -> None:
     copy = first.copy(tmp_path / "run")
     run = launch.add(copy.path, "toy/slide", 24, None, Progress())

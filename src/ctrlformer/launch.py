@@ -84,10 +84,10 @@ def add(
     stage = StageConfig((typed_task(task),), budget, transfer or own.transfer)
     config = dataclasses.replace(own, added=(*own.added, stage))
     check_memory(config, (stage,), choose_device(config.training.device))
+    pixel_fingerprint(config.env, stage.tasks[0])  # a task that cannot be shown fails here
     with StopRequest(exit_within) as stop, ExitStack() as held:
         held.enter_context(run.lock(patience))
         _require_finished(run)
-        pixel_fingerprint(config.env, stage.tasks[0])  # a task that cannot be shown fails here
         if into is not None:
             run = run.copy(into)
             held.close()  # of what was copied: others may copy it too while this one learns
