@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_replays import Episode, episodes
 
 from ctrlformer.replay import Replay, Sequences
 
 SIZE = 4
-
-
-class Episode(NamedTuple):
-    length: int
-    terminated: bool
-
-
-episodes = st.lists(st.builds(Episode, st.integers(0, 9), st.booleans()), min_size=1, max_size=8)
 
 
 def picture(number: int) -> np.ndarray:

@@ -67,7 +67,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             taken = [name for name in os.listdir(path) if not name.startswith(TEMPORARY)]
             if taken:
-                raise RunError(f"{path} already holds {sorted(taken)[0]}: resume that run, or choose another --run")
+                raise RunError(f"{path} already holds {sorted(taken)[0]}: resume that run, or choose another folder")
             write_atomic(path / CONFIG, config_to_json(config).encode())
         except (OSError, ValueError) as error:  # a path can hold a byte that no path may
             why = reason(error) if isinstance(error, OSError) else str(error)
