@@ -1,5 +1,5 @@
 # Every target makes what it needs: `make demo` or `make test` is enough in a fresh clone.
-# PYTHON=python3.11 make test   chooses the interpreter (3.11 or newer).
+# PYTHON=python3.11 make test   chooses the interpreter (3.11 or 3.12).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 GL := $(VENV)/.gl
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
+TRITON := $(VENV)/.triton
 
 EGL_PACKAGES := libegl1 libegl-mesa0 libgl1-mesa-dri
 OSMESA_PACKAGES := libosmesa6
@@ -18,7 +19,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-instal
 # One thread per worker: two workers with two threads each would fight over two cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: venv gl browser test test-slow test-faults soak demo lint types contracts audit format clean
+.PHONY: venv gl browser test test-slow test-faults soak demo bench results lint types contracts audit format clean
 
 venv: $(INSTALLED)
 gl: $(GL)
@@ -57,7 +58,13 @@ $(BROWSER): $(INSTALLED)
 	fi
 	@touch $@
 
-test: $(GL) $(BROWSER)
+# CUDA builds of torch bring it, CPU builds do not: 200 MB that only its own tests need. Without it they are skipped.
+$(TRITON): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt triton </dev/null \
+	  || echo "triton cannot be installed here: its tests are skipped"
+	@touch $@
+
+test: $(GL) $(BROWSER) $(TRITON)
 	$(PYTEST)
 
 # Without it the tests of sweeps on Ray are skipped.
@@ -86,6 +93,14 @@ soak: $(GL)
 demo: $(GL)
 	$(BIN)/ctrlformer demo
 
+# The speed table, side by side with other libraries; `make bench BENCH='--quick --json FILE'` passes options on.
+bench: $(GL)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+# docs/results.md, and the tables of README.md and docs/performance.md, from the files under results/.
+results: $(INSTALLED)
+	$(BIN)/python docs/generate_results.py
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -106,4 +121,4 @@ audit: $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,9 +10,9 @@ import small_runs
 from small_runs import start
 
 import ctrlformer
+from ctrlformer.config.presets import make_config
 from ctrlformer.errors import ConfigError, TaskError
-from ctrlformer.presets import make_config
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")

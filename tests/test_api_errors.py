@@ -14,7 +14,7 @@ import small_runs
 
 import ctrlformer
 from ctrlformer import CtrlFormerError
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import sys
 
-from ctrlformer.cli import main
+from ctrlformer.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

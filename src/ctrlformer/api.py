@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ctrlformer import checkpoint, launch
 from ctrlformer.agents import Agent, Policy, make_agent
+from ctrlformer.config.presets import make_config, overridden
 from ctrlformer.envs import canonical_task, make_env
 from ctrlformer.errors import ConfigError, TaskError
-from ctrlformer.hardware import choose_device
-from ctrlformer.presets import make_config, overridden
-from ctrlformer.progress import watching
-from ctrlformer.rollout import evaluate as play_episodes
-from ctrlformer.rollout import record_video
-from ctrlformer.runs import RunFolder
-from ctrlformer.training import restore_agent
+from ctrlformer.storage import checkpoint
+from ctrlformer.storage.run_folder import RunFolder
+from ctrlformer.system.device import choose_device
+from ctrlformer.training import launch
+from ctrlformer.training.collect import evaluate as play_episodes
+from ctrlformer.training.collect import record_video
+from ctrlformer.training.console import watching
+from ctrlformer.training.trainer import restore_agent
 
 
 def train(

@@ -8,8 +8,8 @@ import pytest
 
 from ctrlformer.agents import make_agent
 from ctrlformer.agents.sizes import network_bytes
+from ctrlformer.config.presets import preset
 from ctrlformer.errors import ConfigError
-from ctrlformer.presets import preset
 
 
 @pytest.mark.parametrize("name", ["tiny", "compact", "drq", "dreamer_compact"])

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from ctrlformer.config import EncoderConfig, EnvConfig
+from ctrlformer.config.presets import PRESETS, preset
 from ctrlformer.encoders import CtrlFormerEncoder, Encoder, make_encoder
 from ctrlformer.encoders.ctrlformer import PatchEmbedding
 from ctrlformer.errors import ConfigError
-from ctrlformer.presets import PRESETS, preset
 
 SMALL = EncoderConfig(dim=16, heads=2, blocks_per_stage=1, mlp_ratio=2, feature_dim=8)
 
@@ -33,7 +33,8 @@ def test_shapes(name: str, tasks: int) -> None:
     config = preset(name).encoder
     encoder = build(config, tasks)
     tokens = encoder(torch.rand(2, 3, 2048) if config.kind == "resnet50" else pixels(), 0)
-    assert tokens.policy.shape == (2, tasks, config.feature_dim)
+    assert tokens.policy.shape == (2, encoder.features)
+    assert (encoder.projection or encoder.features) == config.feature_dim
     assert tokens.contrastive.shape == (2, encoder.contrastive_dim)
 
 
@@ -69,9 +70,21 @@ def test_official_differs_by_depth_pooling_map_and_special_positions() -> None:
 
 def test_drq_has_its_published_layers() -> None:
     encoder = build(preset("drq").encoder)
-    weights = [tuple(p.shape) for p in encoder.parameters() if p.ndim > 1]
-    assert weights == [(32, 9, 3, 3), (32, 32, 3, 3), (32, 32, 3, 3), (32, 32, 3, 3), (50, 32 * 35 * 35)]
-    assert sum(p.numel() for p in encoder.parameters()) == 2624 + 3 * 9248 + 39200 * 50 + 50 + 100
+    weights = [p for p in encoder.parameters() if p.ndim > 1]
+    assert [tuple(p.shape) for p in weights] == [(32, 9, 3, 3), (32, 32, 3, 3), (32, 32, 3, 3), (32, 32, 3, 3)]
+    assert sum(p.numel() for p in encoder.parameters()) == 2624 + 3 * 9248
+    assert (encoder.features, encoder.projection) == (32 * 35 * 35, 50)
+    for weight in weights:  # fully orthogonal, with ReLU's gain
+        rows = weight.detach().flatten(1)
+        torch.testing.assert_close(rows @ rows.T, 2 * torch.eye(32), rtol=0, atol=1e-4)
+
+
+def test_official_starts_orthogonal_and_its_patch_map_has_the_gain_of_a_convolution() -> None:
+    encoder = build(preset("official").encoder)
+    for weight, gain in ((encoder.head.weight, 1.0), (encoder.embed.linear.weight, 2.0)):
+        rows = weight.detach()
+        torch.testing.assert_close(rows @ rows.T, gain * torch.eye(len(rows)), rtol=0, atol=1e-4)
+    assert any(isinstance(layer, torch.nn.ReLU) for layer in encoder.after_pool.layers)
 
 
 def test_patch_embedding_is_a_convolution_with_stride_equal_to_its_kernel() -> None:
@@ -99,14 +112,12 @@ def test_pixels_are_scaled_to_one_in_paper_and_left_alone_in_official() -> None:
     assert build(preset("official").encoder).pixel_scale(0) == 1.0
 
 
-@pytest.mark.parametrize("kind", ["ctrlformer", "cnn"])
-def test_tanh_bounds_the_features(kind: str) -> None:
+def test_tanh_bounds_the_features() -> None:
     loud = 1000 * torch.randn(8)
     for tanh in (True, False):
-        encoder = build(replace(SMALL, kind=kind, feature_tanh=tanh))  # type: ignore[arg-type]
-        bias = encoder.norm.bias if kind == "cnn" else encoder.head.bias
+        encoder = build(replace(SMALL, feature_tanh=tanh))
         with torch.no_grad():
-            bias.copy_(loud)
+            encoder.head.bias.copy_(loud)
         assert (float(encoder(pixels(), 0).policy.abs().max()) <= 1) == tanh
 
 
@@ -135,7 +146,7 @@ def test_every_parameter_of_the_encoder_learns() -> None:
 
 def test_the_picture_decides_the_features() -> None:
     encoder = build(preset("compact").encoder)
-    first, second = encoder(pixels(2), 0).policy[:, 0]
+    first, second = encoder(pixels(2), 0).policy
     assert not torch.allclose(first, second)
 
 
@@ -155,4 +166,4 @@ def test_a_patch_that_does_not_fit_is_refused() -> None:
 def test_a_conv_stem_on_a_picture_of_few_patches_has_no_convolutions() -> None:
     encoder = make_encoder(replace(SMALL, stem="conv", stem_width=8), EnvConfig(image_size=36))
     encoder.add_task()
-    assert encoder(pixels()[:, :36, :36], 0).policy.shape == (2, 1, 8)
+    assert encoder(pixels()[:, :36, :36], 0).policy.shape == (2, 8)

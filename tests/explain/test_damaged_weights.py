@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from ctrlformer.agents import SacAgent
+from ctrlformer.config.presets import preset
 from ctrlformer.errors import NonFiniteError
-from ctrlformer.explain.maps import attention_maps
+from ctrlformer.explain.attention_maps import attention_maps
 from ctrlformer.explain.similarity import cosines
-from ctrlformer.presets import preset
 
 
 def test_maps_and_similarities_are_finite_or_refused() -> None:

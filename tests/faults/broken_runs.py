@@ -23,15 +23,16 @@ from typing import Any, TypeVar
 import pytest
 from small_runs import SignalAt, small_config
 
-import ctrlformer.files
+import ctrlformer.replay.segment_log
 import ctrlformer.report.page
-import ctrlformer.runs
-import ctrlformer.segments
-import ctrlformer.training
-from ctrlformer import launch
+import ctrlformer.storage.files
+import ctrlformer.storage.provenance
+import ctrlformer.storage.run_folder
+import ctrlformer.training.trainer
 from ctrlformer.config import Config
-from ctrlformer.progress import Progress
-from ctrlformer.runs import CONFIG, RunFolder
+from ctrlformer.storage.run_folder import CONFIG, RunFolder
+from ctrlformer.training import launch
+from ctrlformer.training.console import Progress
 
 Item = TypeVar("Item")
 
@@ -91,11 +92,11 @@ def without_waste(patch: pytest.MonkeyPatch) -> None:
     Time goes by evenly, so that two trainings that do the same write the same bytes.
     """
     ticks = itertools.count()
-    patch.setattr(ctrlformer.training, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    patch.setattr(ctrlformer.training, "learning_curve", lambda title, rows: b"a picture")
+    patch.setattr(ctrlformer.training.trainer, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    patch.setattr(ctrlformer.training.trainer, "learning_curve", lambda title, rows: b"a picture")
     patch.setattr(ctrlformer.report.page, "render", lambda runs, experiments: "a page")
-    patch.setattr(ctrlformer.runs, "source_commit", lambda: None)
-    patch.setattr(ctrlformer.runs, "_version", lambda package: "1")
+    patch.setattr(ctrlformer.storage.run_folder, "source_commit", lambda: None)
+    patch.setattr(ctrlformer.storage.provenance, "_version", lambda package: "1")
 
 
 class StopAt(SignalAt):
@@ -116,7 +117,11 @@ Around = Callable[[str, Callable[[], Any]], Any]
 """Is given a file operation's name and the way to do it."""
 
 CHANGING = ("mkdir", "fsync", "replace", "unlink", "rmdir", "ftruncate", "write")  # functions of `os`
-WRITERS = (ctrlformer.files, ctrlformer.runs, ctrlformer.segments)  # modules that open files
+WRITERS = (
+    ctrlformer.storage.files,
+    ctrlformer.storage.run_folder,
+    ctrlformer.replay.segment_log,
+)  # modules that open files
 
 
 @contextlib.contextmanager

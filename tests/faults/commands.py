@@ -18,10 +18,11 @@ import small_runs
 import torch
 from PIL import Image
 
-from ctrlformer import cli, runs
-from ctrlformer.commands import Command
-from ctrlformer.runs import RunFolder
-from ctrlformer.training import Trainer
+from ctrlformer.cli import main
+from ctrlformer.cli.arguments import Command
+from ctrlformer.storage import run_folder
+from ctrlformer.storage.run_folder import RunFolder
+from ctrlformer.training.trainer import Trainer
 
 PROCESSOR_SECONDS, CLOCK_SECONDS = 5.0, 120.0  # the second is long: other programs may have the processors
 MEMORY_BYTES = 1 << 30  # how much more than before a command may ever hold
@@ -61,8 +62,8 @@ def make_run(folder: Path) -> RunFolder:
 def finish(run: RunFolder, folder: Path) -> RunFolder:
     """A copy of the run that has come to its end."""
     shutil.copytree(run.path, folder)
-    from ctrlformer import launch
-    from ctrlformer.progress import Progress
+    from ctrlformer.training import launch
+    from ctrlformer.training.console import Progress
 
     return launch.resume(folder, Progress())
 
@@ -74,7 +75,7 @@ def without_learning(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Reached
 
     monkeypatch.setattr(Trainer, "_learn_stage", reached)
-    monkeypatch.setattr(runs, "source_commit", lambda: None)  # starts git, which has nothing to do with it
+    monkeypatch.setattr(run_folder, "source_commit", lambda: None)  # starts git, which has nothing to do with it
 
 
 @dataclasses.dataclass
@@ -90,9 +91,9 @@ def carry_out(monkeypatch: pytest.MonkeyPatch, command: Command) -> Outcome:
     before, threads = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, torch.get_num_threads()
     code: int | None = None
     with monkeypatch.context() as patch, contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
-        patch.setattr(cli, "_parse", lambda _: command)
+        patch.setattr(main, "_parse", lambda _: command)
         with limits(), contextlib.suppress(Reached):
-            code = cli.main(["in this process"])
+            code = main.main(["in this process"])
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     outcome = Outcome(code, said.getvalue().splitlines(), shown.getvalue())

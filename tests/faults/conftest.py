@@ -12,7 +12,7 @@ from commands import finish, make_run
 from small_runs import outcome
 from tally import HowMany, Tally
 
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage.run_folder import RunFolder
 
 
 @pytest.fixture

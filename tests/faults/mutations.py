@@ -12,7 +12,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from ctrlformer.files import to_json
+from ctrlformer.storage.files import to_json
 
 DEEP = "@deep@"  # stands for nesting that json.dumps itself could not write
 HOSTILE: list[Any] = [

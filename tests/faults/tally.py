@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 
-from ctrlformer.files import write_atomic
-from ctrlformer.runs import source_commit  # bound here and now: some tests put something else in its place
+from ctrlformer.storage.files import write_atomic
+from ctrlformer.storage.provenance import (
+    source_commit,  # bound here and now: some tests put something else in its place
+)
 
 SOAK = "soak"  # in place of a test's name: the one line that no test writes
 HowMany = Callable[[int, int], int]  # how many cases, of the few of a quick check and of all

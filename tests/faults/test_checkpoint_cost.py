@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tally import HowMany, Tally
 
-from ctrlformer import launch
-from ctrlformer.presets import make_config, preset
-from ctrlformer.progress import Progress
-from ctrlformer.training import Trainer
+from ctrlformer.config.presets import make_config, preset
+from ctrlformer.training import launch
+from ctrlformer.training.console import Progress
+from ctrlformer.training.trainer import Trainer
 
 LARGEST_SHARE = 0.01
 CARTPOLE_REPEAT = 8  # frames of a step there, the most of all tasks: the fewest updates between two checkpoints

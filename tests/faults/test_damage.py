@@ -10,9 +10,9 @@ import pytest
 from commands import carry_out, make_run, without_learning
 from tally import HowMany, Tally
 
-from ctrlformer import checkpoint
-from ctrlformer import commands as subcommands
-from ctrlformer.runs import RunFolder
+from ctrlformer.cli import commands as subcommands
+from ctrlformer.storage import checkpoint
+from ctrlformer.storage.run_folder import RunFolder
 
 TASK = "toy/slide"
 

@@ -15,9 +15,9 @@ from commands import TimeoutExpired, carry_out, without_learning
 from mutations import mutated_json, mutated_rows, mutated_tensors, reseal
 from tally import HowMany, Tally
 
-from ctrlformer import commands as subcommands
-from ctrlformer.commands import Command
-from ctrlformer.runs import RunFolder
+from ctrlformer.cli import commands as subcommands
+from ctrlformer.cli.arguments import Command
+from ctrlformer.storage.run_folder import RunFolder
 
 Mutation = Callable[[random.Random, bytes], bytes]
 QUICK = 4  # cases of each kind in a quick check

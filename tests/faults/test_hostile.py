@@ -16,11 +16,11 @@ from payloads import MODULE, PAYLOADS, mark_of
 from tally import HowMany, Tally
 
 import ctrlformer
-from ctrlformer import commands as subcommands
-from ctrlformer import runs
-from ctrlformer.commands import Command
+from ctrlformer.cli import commands as subcommands
+from ctrlformer.cli.arguments import Command
 from ctrlformer.errors import CtrlFormerError
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage import run_folder
+from ctrlformer.storage.run_folder import RunFolder
 
 COMMANDS: dict[str, Callable[[Path], Command]] = {
     "report": lambda run: subcommands.Report((run,)),
@@ -53,7 +53,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     modules.mkdir()
     (modules / f"{MODULE}.py").write_text(f"import os; os.mkdir({str(mark_of(tmp_path / 'outside'))!r})\n")
     monkeypatch.syspath_prepend(str(modules))
-    monkeypatch.setattr(runs, "source_commit", lambda: None)  # starts git, which has nothing to do with it
+    monkeypatch.setattr(run_folder, "source_commit", lambda: None)  # starts git, which has nothing to do with it
     return tmp_path / "outside"
 
 

@@ -18,13 +18,13 @@ from commands import carry_out, make_run, without_learning
 from small_runs import command, flags, spawn
 from tally import HowMany, Tally
 
-from ctrlformer import commands as subcommands
-from ctrlformer.runs import RunFolder
+from ctrlformer.cli import commands as subcommands
+from ctrlformer.storage.run_folder import RunFolder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage.run_folder import RunFolder
 with RunFolder.open(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(600)

@@ -16,7 +16,7 @@ SCRIPT = f"""
 import json, resource, sys
 from pathlib import Path
 import numpy as np
-from ctrlformer.replay import Replay
+from ctrlformer.replay.buffer import Replay
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -9,11 +9,11 @@ from broken_runs import StopAt, broken_config, go_on, start, stop
 from small_runs import assert_same, outcome
 from tally import Tally
 
-from ctrlformer import footprint, launch
-from ctrlformer.cli import main
+from ctrlformer.cli.main import main
 from ctrlformer.errors import ConfigError
-from ctrlformer.machine import free_memory
-from ctrlformer.progress import Progress
+from ctrlformer.system.memory import free_memory
+from ctrlformer.training import launch, memory_check
+from ctrlformer.training.console import Progress
 
 pytestmark = [pytest.mark.fault("memory_refused"), pytest.mark.usefixtures("quick_trainings")]
 
@@ -72,7 +72,7 @@ def test_a_run_that_comes_to_a_smaller_machine_is_refused_and_stays_as_it_is(tal
     }
     for what, (fails, go) in ways.items():
         with tally.case(what), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(footprint, "free_memory", lambda: 10_000)
+            patch.setattr(memory_check, "free_memory", lambda: 10_000)
             before = sorted(path.stat().st_mtime_ns for path in fails.rglob("*"))
             with pytest.raises(ConfigError, match=r"0\.00 GB are free"):
                 go()

@@ -16,13 +16,14 @@ from small_runs import assert_same, outcome
 from tally import HowMany, Tally
 from torch import Tensor
 
-from ctrlformer import checkpoint
-from ctrlformer.agents import SacAgent, losses
+from ctrlformer.agents import SacAgent
 from ctrlformer.agents.optimiser import Optimiser
+from ctrlformer.agents.sac import losses
 from ctrlformer.envs.pixels import Frame
 from ctrlformer.envs.toy import Toy
 from ctrlformer.errors import CtrlFormerError, NonFiniteError, TaskError
 from ctrlformer.replay import Replay
+from ctrlformer.storage import checkpoint
 
 pytestmark = [pytest.mark.fault("nonfinite"), pytest.mark.usefixtures("quick_trainings")]
 # Frames of the toy tasks in the small training, counted over everything that it plays.

@@ -11,12 +11,13 @@ from broken_runs import StopAt, go_on, stop
 from small_runs import assert_same, outcome
 from tally import Tally
 
-from ctrlformer import checkpoint, launch
-from ctrlformer.cli import main
+from ctrlformer.cli.main import main
 from ctrlformer.config import ADDED_LATER
 from ctrlformer.errors import CheckpointError
-from ctrlformer.files import to_json
-from ctrlformer.progress import Progress
+from ctrlformer.storage import checkpoint
+from ctrlformer.storage.files import to_json
+from ctrlformer.training import launch
+from ctrlformer.training.console import Progress
 
 pytestmark = [pytest.mark.fault("old_format"), pytest.mark.usefixtures("quick_trainings")]
 
@@ -34,6 +35,8 @@ def test_a_config_from_before_a_setting_was_added_resumes_exactly(
     with tally.case("settings added later"):
         config = json.loads((stopped / "config.json").read_text())
         for name in sorted(ADDED_LATER - {"config.agent.update_every"}, key=len, reverse=True):  # the inner ones first
+            if "[]" in name:  # of added stages, of which there are none
+                continue
             *sections, field = name.split(".")[1:]
             section = config
             for inner in sections:
@@ -62,6 +65,6 @@ def test_a_checkpoint_of_another_format_names_it_and_stays(
 
 
 def test_a_replay_of_another_format_is_named(stopped: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctrlformer.replay.FORMAT", 2)
+    monkeypatch.setattr("ctrlformer.replay.buffer.FORMAT", 2)
     with tally.case("replay format 1"), pytest.raises(CheckpointError, match=r"has format 1.* reads 2"):
         launch.resume(stopped, Progress())

@@ -13,14 +13,15 @@ from broken_runs import broken_config, evenly, go_on, start
 from small_runs import assert_same, outcome
 from tally import HowMany, Tally
 
-import ctrlformer.training
-from ctrlformer import checkpoint, trackers
-from ctrlformer.cli import main
+import ctrlformer.training.trainer
+from ctrlformer.cli.main import main
 from ctrlformer.config import Config
 from ctrlformer.envs.toy import Toy
 from ctrlformer.errors import RenderError, TaskError
-from ctrlformer.progress import Progress
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage import checkpoint
+from ctrlformer.storage.run_folder import RunFolder
+from ctrlformer.training import loggers
+from ctrlformer.training.console import Progress
 
 pytestmark = [pytest.mark.fault("outage"), pytest.mark.usefixtures("quick_trainings")]
 
@@ -88,7 +89,7 @@ def test_a_simulator_that_fails_stops_with_one_line_and_resume_is_exact(
 
 def test_before_a_failed_evaluation_stops_all_is_saved(tally: Tally, expected: dict[str, Any], tmp_path: Path) -> None:
     """The second evaluation comes at step 7, the scheduled checkpoint before it at step 6."""
-    calls, evaluate = itertools.count(), ctrlformer.training.evaluate
+    calls, evaluate = itertools.count(), ctrlformer.training.trainer.evaluate
 
     def fails(*words: Any, **named: Any) -> list[float]:
         if next(calls) == 1:
@@ -97,7 +98,7 @@ def test_before_a_failed_evaluation_stops_all_is_saved(tally: Tally, expected: d
 
     with tally.case("the second evaluation"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ctrlformer.training, "evaluate", fails)
+            patch.setattr(ctrlformer.training.trainer, "evaluate", fails)
             with pytest.raises(TaskError, match="last checkpoint is kept"):
                 start(tmp_path / "run")
         assert checkpoint.load(tmp_path / "run" / "checkpoints").step == 7
@@ -146,8 +147,8 @@ def test_a_training_goes_on_without_a_tracker_that_fails(
     cases = [("start", 0), ("log", 0), ("log", 7), ("close", 0)]
     for where, call in evenly(cases, how_many(1, len(cases))):
         with tally.case(f"{name}, {where} {call}"), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trackers, name, lambda *_, where=where, call=call: Unreachable(where, call))
-            patch.setattr(trackers, "_installed", lambda module: True)
+            patch.setattr(loggers, name, lambda *_, where=where, call=call: Unreachable(where, call))
+            patch.setattr(loggers, "_installed", lambda module: True)
             listener = Listener()
             run = start(tmp_path / f"{where}{call}", config, listener)
             assert_same(outcome(run), expected)
@@ -164,7 +165,7 @@ def test_a_service_that_cannot_be_reached_is_given_up(tally: Tally, expected: di
 
     with tally.case("wandb.init"), pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "wandb", Package)
-        patch.setattr(trackers, "_installed", lambda module: module == "wandb")
+        patch.setattr(loggers, "_installed", lambda module: module == "wandb")
         listener = Listener()
         run = start(tmp_path / "run", broken_config(training__wandb=True), listener)
         assert_same(outcome(run), expected)

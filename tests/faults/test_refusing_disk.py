@@ -14,8 +14,9 @@ from broken_runs import STEPS, StopAt, digest, evenly, go_on, stop, watched
 from small_runs import assert_same, outcome
 from tally import HowMany, Tally
 
-from ctrlformer import checkpoint, launch
 from ctrlformer.errors import CtrlFormerError
+from ctrlformer.storage import checkpoint
+from ctrlformer.training import launch
 
 ERRORS = (errno.ENOSPC, errno.EACCES, errno.EIO, errno.EROFS)
 

@@ -10,7 +10,7 @@ from broken_runs import LENGTHY, REPEAT, STEPS, TASKS, StopAt, broken_config, ev
 from small_runs import assert_same, outcome
 from tally import HowMany, Tally
 
-from ctrlformer.runs import RunFolder
+from ctrlformer.storage.run_folder import RunFolder
 
 pytestmark = [pytest.mark.fault("resume"), pytest.mark.usefixtures("quick_trainings")]
 

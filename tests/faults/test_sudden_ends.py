@@ -14,9 +14,9 @@ from broken_runs import broken_config, ended, forked, frozen, go_on, start, with
 from small_runs import assert_same, outcome
 from tally import HowMany, Tally
 
-from ctrlformer import checkpoint
-from ctrlformer.cli import main
-from ctrlformer.runs import EVALS, LOCK, METRICS, RunFolder
+from ctrlformer.cli.main import main
+from ctrlformer.storage import checkpoint
+from ctrlformer.storage.run_folder import EVALS, LOCK, METRICS, RunFolder
 
 pytestmark = pytest.mark.usefixtures("quick_trainings")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from told_folders import PAIR, config, metrics, row, scratch, told, write
 
-from ctrlformer.cli import main
+from ctrlformer.cli.main import main
 from ctrlformer.report.page import render, write_report
 
 HOSTILE = "<script>alert(1)</script>\"'&</style>"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sweeps import evals, learning, said_at_the_end, sweeping, until, words
 
-from ctrlformer.cli import main
-from ctrlformer.planning import RUNS
-from ctrlformer.runs import RunFolder
+from ctrlformer.cli.main import main
+from ctrlformer.paper.plan import RUNS
+from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.sweep.processes import threads_each
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from sweeps import evals, learning, said_at_the_end, sweeping, until, words
 
-from ctrlformer.cli import main
+from ctrlformer.cli.main import main
 from ctrlformer.errors import ConfigError, RunError
-from ctrlformer.planning import RUNS
-from ctrlformer.runs import RunFolder
+from ctrlformer.paper.plan import RUNS
+from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.sweep.ray_cluster import MARK, RayCluster, train
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

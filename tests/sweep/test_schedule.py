@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ctrlformer.experiments import EXPERIMENTS, SCALES
-from ctrlformer.planning import Choice, make_plan
+from ctrlformer.paper.experiments import EXPERIMENTS, SCALES
+from ctrlformer.paper.plan import Choice, make_plan
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.schedule import Ended, Status, Sweep
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ctrlformer.experiments import EXPERIMENTS, SCALES
-from ctrlformer.planning import RUNS, Choice, make_plan
+from ctrlformer.paper.experiments import EXPERIMENTS, SCALES
+from ctrlformer.paper.plan import RUNS, Choice, make_plan
 from ctrlformer.sweep import view
 from ctrlformer.sweep.schedule import Status
 from ctrlformer.sweep.view import SweepView, last_row

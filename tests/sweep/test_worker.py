@@ -15,13 +15,13 @@ from small_runs import TASK, SignalAt, assert_same, outcome, small_config, start
 
 from ctrlformer.config import Config, StageConfig, TransferConfig
 from ctrlformer.errors import RunError
-from ctrlformer.planning import PlannedRun
-from ctrlformer.progress import Progress
-from ctrlformer.runs import RunFolder
+from ctrlformer.paper.plan import PlannedRun
+from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.sweep import worker
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.processes import how_it_ended
 from ctrlformer.sweep.processes import start as start_process
+from ctrlformer.training.console import Progress
 
 SECOND = "toy/slide"
 
@@ -92,7 +92,7 @@ def test_a_run_that_a_dying_attempt_still_holds_is_waited_for(parent: RunFolder,
     shutil.copytree(parent.path, folder)
     code = f"""
 import time
-from ctrlformer.runs import *
+from ctrlformer.storage.run_folder import *
 with RunFolder.open(Path({str(folder)!r})).lock():
     print("held", flush=True)
     time.sleep(3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ctrlformer.agents.contract import Agent, Policy
-from ctrlformer.agents.dreamer import DreamerAgent
-from ctrlformer.agents.sac import SacAgent
+from ctrlformer.agents.base import Agent, Policy
+from ctrlformer.agents.dreamer.agent import DreamerAgent
+from ctrlformer.agents.sac.agent import SacAgent
 from ctrlformer.agents.sizes import check_size
 from ctrlformer.config import Config
 

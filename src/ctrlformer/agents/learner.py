@@ -34,6 +34,7 @@ class Learner(ABC, Generic[H]):
         self.tasks: list[str] = []
         self.heads = nn.ModuleList()  # one for every task
         self.updates = 0
+        self.task_updates: dict[str, int] = {}  # each task's own
         self._seed = seed
         # Noise has its own generator, so that nothing else that draws from torch changes a training.
         self.generator = torch.Generator(self.device).manual_seed(seed)
@@ -57,6 +58,11 @@ class Learner(ABC, Generic[H]):
     def knows_how(self, task: str) -> bool:
         """Whether the task's heads were copied, so that it need not begin with random actions."""
         return self._heads(task).copied
+
+    def _append(self, task: str, heads: nn.Module) -> None:
+        self.tasks.append(task)
+        self.heads.append(heads)
+        self.task_updates[task] = 0
 
     def _index(self, task: str) -> int:
         if task not in self.tasks:
@@ -82,6 +88,10 @@ class Learner(ABC, Generic[H]):
         if self.device.type == "cpu" and not bool(torch.isfinite(reward).all()):
             raise NonFiniteError("a reward in the batch is not finite: check the task's rewards")
 
+    def _count_update(self, task: str) -> None:
+        self.updates += 1
+        self.task_updates[task] += 1
+
     def _noise(self, *shape: int) -> Tensor:
         return torch.randn(shape, generator=self.generator, device=self.device)
 
@@ -92,7 +102,11 @@ class Learner(ABC, Generic[H]):
         saved = {name: dict(module.state_dict()) for name, module in self._modules.items()}
         for optimiser in self._optimisers:
             saved[f"{optimiser.name}_optimiser"] = optimiser.tensors()
-        saved["random"] = {"generator": self.generator.get_state(), "updates": torch.tensor(self.updates)}
+        saved["random"] = {
+            "generator": self.generator.get_state(),
+            "updates": torch.tensor(self.updates),
+            "task_updates": torch.tensor(list(self.task_updates.values()), dtype=torch.int64),
+        }
         return saved
 
     def load_tensors(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -103,3 +117,6 @@ class Learner(ABC, Generic[H]):
             optimiser.load_tensors(saved[f"{optimiser.name}_optimiser"])
         self.generator.set_state(saved["random"]["generator"].cpu())
         self.updates = int(saved["random"]["updates"])
+        # Checkpoints of earlier versions counted the updates of all tasks together.
+        counts = saved["random"].get("task_updates", torch.full((len(self.tasks),), self.updates)).tolist()
+        self.task_updates = dict(zip(self.tasks, counts, strict=True))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ctrlformer.agents.dreamer_heads import DreamerHeads
-from ctrlformer.agents.task_heads import Contrast, TaskHeads
-from ctrlformer.agents.world_model import WorldModel
+from ctrlformer.agents.dreamer.heads import DreamerHeads
+from ctrlformer.agents.dreamer.world_model import WorldModel
+from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.config import Config
 from ctrlformer.encoders import make_encoder
 from ctrlformer.errors import ConfigError
-from ctrlformer.machine import memory_bytes
+from ctrlformer.system.memory import memory_bytes
 
 COPIES = 4  # of every number: the weight, its gradient and Adam's two moments; targets come on top
 
@@ -35,8 +35,8 @@ def network_bytes(config: Config) -> int:
 
 def _sac(config: Config) -> tuple[nn.Module, nn.Module]:
     encoder = make_encoder(config.encoder, config.env)
-    shared = nn.ModuleList([encoder, Contrast(config.agent, encoder.contrastive_dim)])
-    return shared, TaskHeads(config.agent, config.encoder.feature_dim, action_dim=1)
+    shared = nn.ModuleList([encoder, Contrast(config.agent, encoder.contrastive_dim, encoder.projection)])
+    return shared, TaskHeads(config.agent, encoder.features, 1, encoder.projection)
 
 
 def _dreamer(config: Config) -> tuple[nn.Module, nn.Module]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
-from ctrlformer.encoders.contract import Tokens
-from ctrlformer.encoders.shared_head import SharedHeadEncoder
-from ctrlformer.nn.transformer import channels_last
+from ctrlformer.encoders.contract import Encoder, Tokens
+from ctrlformer.nn.transformer import channels_last, initialise
 
 
-class CnnEncoder(SharedHeadEncoder):
-    """Four 3x3 convolutions of 32 channels, the first with stride 2; then linear, LayerNorm, tanh."""
+class CnnEncoder(Encoder):
+    """Four 3x3 convolutions of 32 channels, the first with stride 2. Every head projects their output by itself."""
 
     CHANNELS = 32
 
@@ -23,13 +22,16 @@ class CnnEncoder(SharedHeadEncoder):
             layers += [nn.Conv2d(channels, self.CHANNELS, 3, stride=2 if index == 0 else 1), nn.ReLU()]
             channels = self.CHANNELS
         self.convolutions = nn.Sequential(*layers)
+        initialise(self, config.init)
         channels_last(self.convolutions)
         rows, columns = ((size - 3) // 2 + 1 - 6 for size in (height, width))
-        self.make_head(self.CHANNELS * rows * columns)
+        self.features = self.contrastive_dim = self.CHANNELS * rows * columns
+        self.projection = config.feature_dim
 
     def encode(self, observation: Tensor, task: int) -> Tokens:
         x = observation.float()
         if self.statistics is not None:
             x = x - self.statistics.mean[task]
         x = (x * self.pixel_scale(task)).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
-        return self.tokens(self.convolutions(x).flatten(1))
+        features = self.convolutions(x).flatten(1)  # (B, features)
+        return Tokens(features, features)

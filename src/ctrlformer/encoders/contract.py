@@ -12,14 +12,17 @@ from ctrlformer.nn.pixel_statistics import PixelStatistics
 
 
 class Tokens(NamedTuple):
-    policy: Tensor  # (B, K, feature_dim), one per task that the encoded one may know of
+    policy: Tensor  # (B, features), of the task that was asked for
     contrastive: Tensor  # (B, contrastive_dim)
 
 
 class Encoder(nn.Module):
-    """An encoder that gains tasks. Subclasses set `contrastive_dim` and define `encode` and `add_task`."""
+    """An encoder that gains tasks. Subclasses set `features` and `contrastive_dim` and define `encode`."""
 
+    features: int
     contrastive_dim: int
+    projection: int | None = None
+    """Width to which every task's actor and critics project the features, each by itself; none: they read them."""
 
     def __init__(self, config: EncoderConfig, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -29,8 +32,7 @@ class Encoder(nn.Module):
         self.statistics = PixelStatistics(shape) if config.normalise_pixels else None
 
     def forward(self, observation: Tensor, task: int) -> Tokens:
-        """Encode observations of `task`, uint8 (B, H, W, C) or features (B, stack, F): one pass yields the tokens of
-        all tasks, always as fp32. With causal attention, of all up to `task`."""
+        """Encode observations of `task`, uint8 (B, H, W, C) or features (B, stack, F), to fp32."""
         with torch.autocast(observation.device.type, torch.bfloat16, enabled=self.bf16):
             tokens = self.encode(observation, task)
         return Tokens(tokens.policy.float(), tokens.contrastive.float())

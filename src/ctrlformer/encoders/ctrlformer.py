@@ -101,8 +101,10 @@ class CtrlFormerEncoder(Encoder):
             self.after_pool = ResidualMlp(dim)
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, config.feature_dim)
-        self.contrastive_dim = dim
+        self.features, self.contrastive_dim = config.feature_dim, dim
         initialise(self, config.init)
+        if config.init == "orthogonal":  # elsewhere the patch map is a convolution, which gets ReLU's gain
+            self.embed.linear.weight.data.mul_(nn.init.calculate_gain("relu"))
 
     @property
     def _all_positions(self) -> bool:
@@ -146,7 +148,7 @@ class CtrlFormerEncoder(Encoder):
                 last_block = last_stage and depth == self.config.blocks_per_stage - 1
                 z = block(z, count if last_block else None, count if causal else None)
         z = self.norm(z)  # (B, 1+K, D): the last block kept the special tokens only
-        features = self.head(z[:, 1:])  # (B, K, feature_dim)
+        features = self.head(z[:, 1 + task])  # (B, feature_dim)
         return Tokens(torch.tanh(features) if self.config.feature_tanh else features, z[:, 0])
 
     def _special_tokens(self, policies: int | None) -> Tensor:

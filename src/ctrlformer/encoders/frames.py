@@ -15,8 +15,8 @@ from torch import Tensor
 from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.resnet import resnet_features
 from ctrlformer.encoders.weights import load_resnet
-from ctrlformer.frame_rings import CHANNELS
 from ctrlformer.nn.transformer import channels_last
+from ctrlformer.replay.stack_kernel import CHANNELS
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, which the weights expect
 REMEMBERED = 64  # frames: an observation shares all but its newest with the one before, in every task of a stage

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
-from ctrlformer.encoders.contract import Tokens
-from ctrlformer.encoders.shared_head import SharedHeadEncoder
+from ctrlformer.encoders.contract import Encoder, Tokens
+from ctrlformer.nn.transformer import initialise
 
 
 class Bottleneck(nn.Module):
@@ -88,13 +88,19 @@ def empty_resnet(width: int) -> ResNet:
         return ResNet(width)
 
 
-class ResNetEncoder(SharedHeadEncoder):
-    """The trained layer: a stack's features, oldest frame first, to linear, LayerNorm, tanh."""
+class ResNetEncoder(Encoder):
+    """The trained layer, shared by all tasks: a stack's features, oldest frame first, to linear, LayerNorm, tanh."""
 
     def __init__(self, config: EncoderConfig, shape: tuple[int, int]) -> None:
         super().__init__(config, shape)
         frames, features = shape
-        self.make_head(frames * features)
+        self.head = nn.Linear(frames * features, config.feature_dim)
+        self.norm = nn.LayerNorm(config.feature_dim)
+        self.features = self.contrastive_dim = config.feature_dim
+        initialise(self, "orthogonal")
 
     def encode(self, observation: Tensor, task: int) -> Tokens:
-        return self.tokens(observation.flatten(1))  # (B, 3, 2048) to (B, 6144)
+        features = self.norm(self.head(observation.flatten(1)))  # (B, 3, 2048) to (B, feature_dim)
+        if self.config.feature_tanh:
+            features = torch.tanh(features)
+        return Tokens(features, features)

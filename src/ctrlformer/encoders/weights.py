@@ -12,11 +12,11 @@ from typing import NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from ctrlformer.checkpoint import unpack
 from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.resnet import ResNet, empty_resnet
 from ctrlformer.errors import CheckpointError, ConfigError
-from ctrlformer.files import read_bounded, reason
+from ctrlformer.storage.checkpoint import unpack
+from ctrlformer.storage.files import read_bounded, reason
 
 HOWTO = "docs/howto-resnet.md"
 PUBLIC = ("0676ba61", "19c8e357")  # how the SHA-256 of the two public files begins, as their names say

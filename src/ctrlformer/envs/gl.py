@@ -3,12 +3,17 @@
 dm_control picks a window system by default, which a server does not have, and a wrong first try cannot
 be undone within a process. So each library is asked through ctypes, without side effects, before
 dm_control or PyOpenGL is imported. A choice in the environment variable MUJOCO_GL is kept.
+
+Mesa's drivers load libLLVM. Importing triton after that, as torch does later if it is installed, is a segmentation
+fault; the other order works. So triton is imported before any OpenGL library is loaded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -31,8 +36,11 @@ def use_backend() -> str:
     To be called before dm_control is imported; later calls only repeat the answer.
     """
     wanted = os.environ.get("MUJOCO_GL", "").lower()
-    if sys.platform != "linux" or "dm_control._render" in sys.modules or wanted not in ("", "egl", "osmesa"):
-        return wanted or "glfw"  # another system's own way, or the user's
+    if sys.platform != "linux" or "dm_control._render" in sys.modules:
+        return wanted or "glfw"  # another system's own way, or what the user has loaded already
+    _import_triton()
+    if wanted not in ("", "egl", "osmesa"):
+        return wanted  # the user's own way
     for name, works in BACKENDS.items():
         library = name.removesuffix("-wheel")
         if wanted in ("", library) and works():
@@ -42,6 +50,12 @@ def use_backend() -> str:
             return name
     asked = f"MUJOCO_GL={wanted} does not work here" if wanted else "no OpenGL library works here"
     raise RenderError(f"{asked}: {FIX}")
+
+
+def _import_triton() -> None:
+    """Load triton, where it is installed, before an OpenGL library does harm to it; CUDA builds of torch bring it."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
 
 
 def egl_works() -> bool:

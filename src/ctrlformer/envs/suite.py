@@ -66,6 +66,11 @@ class DmControl:
         terminated = ended and now.discount == 0.0
         return Frame(float(now.reward), terminated, ended and not terminated)
 
+    def state(self) -> NDArray[np.float32]:
+        """dm_control's own observation of the present state, flattened: (S,)."""
+        observation = self._env.task.get_observation(self._env.physics)
+        return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float32)
+
     def pixels(self, size: int) -> Pixels:
         image: Pixels = self._view(size).render()
         return image.copy()  # the camera draws into one buffer again and again

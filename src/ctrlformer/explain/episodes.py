@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs import make_env
-from ctrlformer.rollout import VIDEO, Acts, episode_seed, play
+from ctrlformer.training.collect import VIDEO, Acts, episode_seed, play
 
 
 class Episode(NamedTuple):

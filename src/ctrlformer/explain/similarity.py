@@ -10,7 +10,7 @@ from torch import Tensor
 from ctrlformer.agents import SacAgent
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.errors import NonFiniteError
-from ctrlformer.kept import Kept
+from ctrlformer.replay.rehearsal import Kept
 
 
 class Similarity(NamedTuple):

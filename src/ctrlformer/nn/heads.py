@@ -1,4 +1,4 @@
-"""What reads a task's 50 features: actor, twin critics, and BYOL's projector and predictor."""
+"""What reads a task's 50 features: actor, twin critics, predictor of the next ones; BYOL's projector and predictor."""
 
 from __future__ import annotations
 
@@ -26,22 +26,32 @@ def mlp(inputs: int, width: int, outputs: int, layers: int, norm: bool = False) 
     return nn.Sequential(*parts[: -2 if norm else -1])  # nothing after the last linear layer
 
 
+def feature_projection(inputs: int, outputs: int) -> nn.Sequential:
+    """DrQ's way from convolutions to features: linear, LayerNorm, tanh."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(linear, nn.LayerNorm(outputs), nn.Tanh())
+
+
 class Action(NamedTuple):
     action: Tensor  # (B, A), in [-1, 1]
     log_prob: Tensor  # (B,)
 
 
 class Actor(nn.Module):
-    """A tanh-Gaussian policy."""
+    """A tanh-Gaussian policy; with `projection` it projects the features to that width first."""
 
-    def __init__(self, features: int, action_dim: int, config: AgentConfig) -> None:
+    def __init__(self, features: int, action_dim: int, config: AgentConfig, projection: int | None = None) -> None:
         super().__init__()
         self.log_std = (config.log_std_min, config.log_std_max)
-        self.trunk = mlp(features, config.head_width, 2 * action_dim, config.head_layers, config.head_norm)
+        self.project = feature_projection(features, projection) if projection else nn.Identity()
+        width = projection or features
+        self.trunk = mlp(width, config.head_width, 2 * action_dim, config.head_layers, config.head_norm)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, F) to mean and log deviation of the Gaussian before tanh, each (B, A)."""
-        mean, raw = self.trunk(features).chunk(2, dim=-1)
+        """(B, F) to mean and log std of the Gaussian before tanh, each (B, A)."""
+        mean, raw = self.trunk(self.project(features)).chunk(2, dim=-1)
         low, high = self.log_std
         return mean, low + 0.5 * (high - low) * (torch.tanh(raw) + 1)
 
@@ -66,18 +76,33 @@ def tanh_gaussian_log_prob(noise: Tensor, log_std: Tensor, u: Tensor) -> Tensor:
 
 
 class Critic(nn.Module):
-    """Two Q functions of (features, action), for clipped double Q-learning."""
+    """Two Q functions of (features, action), for clipped double Q-learning; with `projection` both read the features
+    projected to that width."""
 
-    def __init__(self, features: int, action_dim: int, config: AgentConfig) -> None:
+    def __init__(self, features: int, action_dim: int, config: AgentConfig, projection: int | None = None) -> None:
         super().__init__()
-        inputs = features + action_dim
+        self.project = feature_projection(features, projection) if projection else nn.Identity()
+        inputs = (projection or features) + action_dim
         self.q1 = mlp(inputs, config.head_width, 1, config.head_layers, config.head_norm)
         self.q2 = mlp(inputs, config.head_width, 1, config.head_layers, config.head_norm)
 
     def forward(self, features: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """(B, F), (B, A) to two (B,): squeezed here, so that no loss can broadcast (B,) against (B, 1)."""
-        x = torch.cat([features, action], dim=-1)
+        x = torch.cat([self.project(features), action], dim=-1)
         return self.q1(x).squeeze(-1), self.q2(x).squeeze(-1)
+
+
+class Predictor(nn.Module):
+    """From features and action to the next step's features and the step's reward."""
+
+    def __init__(self, features: int, action_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.layers = mlp(features + action_dim, hidden, features + 1, layers=2, norm=True)
+
+    def forward(self, features: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, F), (B, A) to the next features (B, F) and the reward (B,)."""
+        out = self.layers(torch.cat([features, action], dim=-1))
+        return out[:, :-1], out[:, -1]
 
 
 def projector(inputs: int, hidden: int, outputs: int, ends_in_norm: bool = False) -> nn.Sequential:

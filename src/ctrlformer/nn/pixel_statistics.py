@@ -15,6 +15,9 @@ class PixelStatistics(nn.Module):
 
     # A few observations of each batch tell the mean as well as all of them, at an eighth of the time.
     SAMPLE = 32
+    # Copied statistics count as at most so many batches: the first batch of the new task moves them by 2 %, so that the
+    # features of a copied token stay where they were, and some hundred batches make them the new task's own.
+    COPIED_BATCHES = 50
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -27,15 +30,16 @@ class PixelStatistics(nn.Module):
         self.batches: Tensor
 
     def add_task(self, copy_from: int | None = None) -> None:
-        """A new task starts from half grey, or as another task sees: copied heads act before the first batch, which
-        replaces either."""
+        """A new task starts from half grey, which its first batch replaces, or from another task's statistics."""
         if copy_from is None:
             mean, variance = self.mean.new_full((1, *self.shape), 127.5), self.variance.new_full((1,), 127.5**2)
+            batches = self.batches.new_zeros(1)
         else:
             mean, variance = self.mean[copy_from, None], self.variance[copy_from, None]
+            batches = self.batches[copy_from, None].clamp(max=self.COPIED_BATCHES)
         self.mean = torch.cat([self.mean, mean])
         self.variance = torch.cat([self.variance, variance])
-        self.batches = torch.cat([self.batches, self.batches.new_zeros(1)])
+        self.batches = torch.cat([self.batches, batches])
 
     @torch.no_grad()
     def update(self, pixels: Tensor, task: int) -> None:

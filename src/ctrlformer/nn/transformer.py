@@ -86,11 +86,11 @@ class HalvingPool(nn.Module):
 
 
 class ResidualMlp(nn.Module):
-    """The released code's extra map after each pooling: 192-384-192, shared by both poolings."""
+    """The released code's extra map after each pooling: 192-384-192 with ReLU, shared by both poolings."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+        self.layers = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
 
     def forward(self, tokens: Tensor) -> Tensor:
         out: Tensor = tokens + self.layers(tokens)
@@ -98,15 +98,18 @@ class ResidualMlp(nn.Module):
 
 
 def initialise(module: nn.Module, style: str) -> None:
-    """Set every linear and convolution below `module`: `vit` is timm's small normal, `xavier` keeps variance.
+    """Set every linear and convolution below `module`: `vit` is timm's small normal, `xavier` keeps variance,
+    `orthogonal` is DrQ's, with ReLU's gain on convolutions.
 
-    With deviation 0.02 and a narrow D, attention starts all but uniform and a policy token sees an average
+    With std 0.02 and a narrow D, attention starts all but uniform and a policy token sees an average
     of the picture; Xavier's larger weights let it tell patches apart from the first update.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             if style == "xavier":
                 nn.init.xavier_uniform_(part.weight)
+            elif style == "orthogonal":
+                nn.init.orthogonal_(part.weight, nn.init.calculate_gain("relu") if part.weight.ndim == 4 else 1.0)
             else:
                 nn.init.trunc_normal_(part.weight, std=0.02)
             if part.bias is not None:

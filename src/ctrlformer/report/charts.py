@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ctrlformer.bootstrap import Array, Statistic
-from ctrlformer.files import JSON
-from ctrlformer.measures import FINAL, LARGEST_RETURN, LEARN, RETEST, Curve, RunScores, learning_curve
-from ctrlformer.references import paper_scores, public_scores
-from ctrlformer.report.told_runs import ToldRun
-from ctrlformer.runs import Row
+from ctrlformer.analysis.metrics import FINAL, LARGEST_RETURN, LEARN, RETEST, Curve, RunScores, learning_curve
+from ctrlformer.analysis.statistics import Array, Statistic
+from ctrlformer.paper.references import paper_scores, public_scores
+from ctrlformer.report.report_run import ToldRun
+from ctrlformer.storage.files import JSON
+from ctrlformer.storage.run_folder import Row
 
 POINTS = 24_000  # of all runs' training figures together: more would not be seen, and makes the page heavy
 MOST_POINTS = 240  # of one line

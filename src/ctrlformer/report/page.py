@@ -11,12 +11,12 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from ctrlformer.analysis.metrics import SUITE_MAXIMUM
 from ctrlformer.errors import RunError
-from ctrlformer.files import JSON, reason, write_atomic
-from ctrlformer.measures import SUITE_MAXIMUM
-from ctrlformer.report import charts, tables
-from ctrlformer.report.experiment_tables import ExperimentTable, read_tables
-from ctrlformer.report.told_runs import ToldRun, read_runs
+from ctrlformer.report import charts, retests
+from ctrlformer.report.paper_tables import ExperimentTable, read_tables
+from ctrlformer.report.report_run import ToldRun, read_runs
+from ctrlformer.storage.files import JSON, reason, write_atomic
 
 REPORT = "report.html"
 
@@ -36,8 +36,8 @@ def render(runs: Sequence[ToldRun], experiments: Sequence[ExperimentTable] = ())
     return _template().render(
         title=_title(runs),
         runs=runs,
-        matrices=tables.retest_matrices(runs),
-        effects=tables.effects(runs),
+        matrices=retests.retest_matrices(runs),
+        effects=retests.effects(runs),
         experiments=experiments,
         looked=[one for run in runs for one in run.explained.looked],
         alike=[one for run in runs for one in run.explained.alike],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import traceback
 
 from ctrlformer.errors import CtrlFormerError
-from ctrlformer.progress import watching
-from ctrlformer.stopping import EXIT_WITHIN
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.schedule import Ended
 from ctrlformer.sweep.worker import carry_out
+from ctrlformer.training.console import watching
+from ctrlformer.training.signals import EXIT_WITHIN
 
 
 class ThisProcess:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctrlformer.config import to_json
-from ctrlformer.planning import RUNS, PlannedRun
+from ctrlformer.paper.plan import RUNS, PlannedRun
 
 LOGS = "logs"
 """Folder of what the runs' processes print, inside `--out`."""

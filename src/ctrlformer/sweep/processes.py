@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from ctrlformer.files import read_bounded
+from ctrlformer.storage.files import read_bounded
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.schedule import Ended
 

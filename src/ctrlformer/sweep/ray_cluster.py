@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ctrlformer.errors import ConfigError, RunError
-from ctrlformer.files import read_bounded, write_atomic
+from ctrlformer.storage.files import read_bounded, write_atomic
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.processes import POLL_SECONDS, STOP_SECONDS, end, how_it_ended, start
 from ctrlformer.sweep.schedule import Ended, Outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from ctrlformer.planning import PlannedRun, State
+from ctrlformer.paper.plan import PlannedRun, State
 from ctrlformer.sweep.jobs import Job
 
 WAIT_SECONDS = 1.0  # between two looks at the executor

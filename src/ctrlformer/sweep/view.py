@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ctrlformer.files import READ, open_regular, parse_json
-from ctrlformer.planning import RUNS, PlannedRun, State
-from ctrlformer.runs import EVALS, METRICS, Row
+from ctrlformer.paper.plan import RUNS, PlannedRun, State
+from ctrlformer.storage.files import READ, open_regular, parse_json
+from ctrlformer.storage.run_folder import EVALS, METRICS, Row
 from ctrlformer.sweep.schedule import Status
 
 PLAIN_SECONDS = 60.0  # between two plain reports of the running ones

@@ -15,15 +15,15 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from ctrlformer import launch
 from ctrlformer.config import from_json
 from ctrlformer.errors import CtrlFormerError
-from ctrlformer.files import remove_folder
-from ctrlformer.planning import check_as_planned, is_half_copied
-from ctrlformer.progress import Progress, watching
-from ctrlformer.runs import CONFIG, RunFolder
-from ctrlformer.stopping import EXIT_WITHIN
+from ctrlformer.paper.plan import check_as_planned, is_half_copied
+from ctrlformer.storage.files import remove_folder
+from ctrlformer.storage.run_folder import CONFIG, RunFolder
 from ctrlformer.sweep.jobs import Job
+from ctrlformer.training import launch
+from ctrlformer.training.console import Progress, watching
+from ctrlformer.training.signals import EXIT_WITHIN
 
 PATIENCE = 60.0  # seconds for which another process may hold a run: a copy being made of it, or an attempt that dies
 SIGNAL_WHEN_PARENT_DIES = 1  # Linux's PR_SET_PDEATHSIG

@@ -1,0 +1,1 @@
+"""Dreamer: a world model, and actors that learn in what it imagines."""

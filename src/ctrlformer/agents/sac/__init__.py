@@ -1,0 +1,1 @@
+"""SAC on an encoder's features, with DrQ's regularisation and BYOL."""

@@ -1,0 +1,1 @@
+"""Scores, forgetting and transfer of finished runs, from their logs alone: without torch."""

@@ -1,0 +1,1 @@
+"""The command line: one class per command, its fields the flags."""

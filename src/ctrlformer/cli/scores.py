@@ -1,0 +1,325 @@
+"""`ctrlformer scores`: what runs of one curriculum are worth over their seeds, and beside learning from scratch.
+
+Runs with other settings are no seeds: each group of equal settings has its own tables. On a terminal
+it prints tables; into a file or a pipe it prints them as Markdown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ctrlformer.analysis.formatting import Cells, as_table, frames_text, interval_text, short
+from ctrlformer.analysis.metrics import (
+    SUITE_MAXIMUM,
+    RunScores,
+    area,
+    average_over_tasks,
+    common_curriculum,
+    common_range,
+    difference,
+    evaluation_at,
+    forgetting,
+    learning_curve,
+    markdown,
+    mean_forgetting,
+    normalised_gain,
+    percent_of_scratch,
+    retest_cells,
+    retest_change,
+    retest_matrix,
+    score_at,
+)
+from ctrlformer.analysis.run_groups import RunGroup, ScoredRun, budget_notes, check_scratch, grouped
+from ctrlformer.analysis.statistics import Comparison, Measure, SeedScore, Statistic, compare
+from ctrlformer.errors import ConfigError, RunError
+from ctrlformer.storage.files import JSON, to_json, write_atomic
+
+FIGURES = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
+COMPARISONS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the first table."""
+
+    measure: str
+    task: str | None
+    """None for a measure of all tasks."""
+    statistic: Statistic
+    frames: tuple[int, int] | None = None
+    """Of the earliest and the latest evaluation among the runs."""
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.statistic._asdict()}
+
+    def cells(self) -> list[str]:
+        found = self.statistic
+        frames = frames_text(self.frames) if self.frames else ""
+        mean = f"{short(found.mean)} ± {short(found.std)}" if found.runs > 1 else short(found.mean)
+        ranges = interval_text(found.mean_interval), interval_text(found.iqm_interval)
+        return [
+            self.measure,
+            self.task or "all",
+            frames,
+            str(found.runs),
+            mean,
+            ranges[0],
+            short(found.iqm),
+            ranges[1],
+        ]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One line of the second table: transfer beside scratch."""
+
+    measure: str
+    task: str
+    comparison: Comparison
+    frames: tuple[int, int]
+    """Of the earliest and the latest evaluation, or from where to where curves are compared."""
+
+    def to_json(self) -> dict[str, JSON]:
+        return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.comparison._asdict()}
+
+    def cells(self) -> list[str]:
+        found = self.comparison
+        runs = f"{found.transfer_runs} and {found.scratch_runs}{', paired' if found.paired else ''}"
+        mean = short(found.mean), interval_text(found.mean_interval)
+        return [
+            self.measure,
+            self.task,
+            frames_text(self.frames),
+            runs,
+            *mean,
+            short(found.iqm),
+            interval_text(found.iqm_interval),
+        ]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything the command prints of one group of runs."""
+
+    runs: tuple[RunScores, ...]
+    incomplete: tuple[str, ...]
+    """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
+    figures: tuple[Figure, ...]
+    contrasts: tuple[Contrast, ...]
+    group: RunGroup | None = None
+    """The settings that the runs have in common."""
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, JSON]:
+        return {
+            "method": self.group.method.name if self.group else None,
+            "budget": self.group.budget if self.group else None,
+            "differs": self.heading,
+            "notes": self.notes,
+            "runs": [_run_json(run) for run in self.runs],
+            "incomplete": self.incomplete,
+            "figures": [figure.to_json() for figure in self.figures],
+            "comparisons": [contrast.to_json() for contrast in self.contrasts],
+        }
+
+    @property
+    def heading(self) -> str:
+        return self.group.heading if self.group else ""
+
+    def tables(self) -> dict[str, Cells]:
+        """The tables that have something to say, by title."""
+        tables = {"Over runs": [FIGURES, *(figure.cells() for figure in self.figures)]}
+        if len(common_curriculum(self.runs).curriculum) > 1:
+            tables["Retests"] = retest_cells(self.runs)
+        if self.contrasts:
+            tables["Transfer beside scratch"] = [COMPARISONS, *(contrast.cells() for contrast in self.contrasts)]
+        return tables
+
+
+def main(
+    runs: list[Path], scratch: list[Path], frames: int | None, json_file: Path | None, maximum: float = SUITE_MAXIMUM
+) -> None:
+    """Print the scores of runs, and write them; `frames` is the budget that scores and curves are taken at."""
+    if not runs:
+        raise ConfigError("no runs to score: name at least one run folder")
+    if frames is not None and frames < 0:
+        raise ConfigError(f"--frames is {frames}: it must be at least 0")
+    if not 0 < maximum < math.inf:
+        raise ConfigError(f"--maximum is {maximum}: it must be a return above 0")
+    if json_file is not None and not json_file.parent.is_dir():
+        raise ConfigError(f"--json {json_file}: there is no folder {json_file.parent}; make it first")
+    summaries = score_groups(_read(runs), _read(scratch), frames, maximum)
+    if json_file is not None:
+        write_atomic(json_file, to_json({"groups": [summary.to_json() for summary in summaries]}))
+    console = Console(highlight=False)
+    for summary in summaries:
+        _print(console, summary)
+
+
+def score_groups(
+    runs: Sequence[ScoredRun],
+    scratch: Sequence[ScoredRun] = (),
+    frames: int | None = None,
+    maximum: float = SUITE_MAXIMUM,
+) -> list[Summary]:
+    """One summary for each group of runs that differ in their seeds only."""
+    groups = grouped(runs)
+    check_scratch(groups, scratch)
+    found = [_of_group(group, scratch, frames, maximum) for group in groups]
+    if not any(summary.figures for summary in found):
+        raise RunError(f"no run has an evaluation within {frames} frames: ask for more --frames")
+    if scratch and not any(summary.contrasts for summary in found):
+        raise RunError("the --scratch runs learn from scratch no task that the runs learn after or beside others")
+    return found
+
+
+def _of_group(group: RunGroup, scratch: Sequence[ScoredRun], frames: int | None, maximum: float) -> Summary:
+    alike = group.matching(scratch)
+    summary = summarise(group.scores, [run.scores for run in alike], frames, maximum)
+    notes = [
+        f"{name} has not come to the end: it is left out of retests, forgetting and the average over tasks"
+        for name in summary.incomplete
+    ]
+    notes += budget_notes(group, alike)
+    if scratch and not alike:
+        notes.append("no --scratch run has the settings of these runs")
+    if any(run.settings.raw is None for run in group.runs):
+        notes.append("no config.json: whether these runs differ in their seeds only is not known")
+    return replace(summary, group=group, notes=tuple(notes))
+
+
+def summarise(
+    runs: Sequence[RunScores],
+    scratch: Sequence[RunScores] = (),
+    frames: int | None = None,
+    maximum: float = SUITE_MAXIMUM,
+) -> Summary:
+    """Every measure of runs that differ in their seeds only, and of its tasks beside those learnt from scratch."""
+    longest = common_curriculum(runs)
+    whole = [run for run in runs if run.finished and run.curriculum == longest.curriculum]
+    figures = [_score(runs, task, frames) for task in longest.stages]
+    if len(longest.curriculum) > 1:
+        figures += [figure for task in longest.stages for figure in _retests(whole, task)]
+        figures.append(_figure("mean forgetting", None, [mean_forgetting(run) for run in whole]))
+    if len(longest.stages) > 1:
+        figures.append(_figure("average over tasks", None, [average_over_tasks(run) for run in whole]))
+    contrasts = _contrasts(runs, scratch, frames, maximum) if scratch else ()
+    incomplete = tuple(run.name for run in runs if run not in whole)
+    return Summary(tuple(runs), incomplete, tuple(figure for figure in figures if figure), tuple(contrasts))
+
+
+def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> Figure | None:
+    rows = [row for run in runs if (row := evaluation_at(run, task, budget))]
+    counts = [row.frames for row in rows]
+    return _figure("score", task, [row.score for row in rows], (min(counts), max(counts)) if counts else None)
+
+
+def _retests(runs: Sequence[RunScores], task: str) -> list[Figure | None]:
+    changes = [change for run in runs if (change := retest_change(run, task))]
+    return [
+        _figure("last retest", task, [change.after for change in changes]),
+        _figure("retest - final", task, [change.difference for change in changes]),
+        _figure("retest / final", task, [change.ratio for change in changes]),
+        _figure("forgetting", task, [forgetting(run, task) for run in runs]),
+    ]
+
+
+def _figure(
+    measure: str, task: str | None, values: Sequence[float | None], frames: tuple[int, int] | None = None
+) -> Figure | None:
+    """None if no run has measured it."""
+    known = [value for value in values if value is not None]
+    return Figure(measure, task, Statistic.of(known), frames) if known else None
+
+
+def _contrasts(
+    runs: Sequence[RunScores], scratch: Sequence[RunScores], frames: int | None, maximum: float
+) -> list[Contrast]:
+    """Every task that runs learn after or beside others, and that scratch runs learn first and alone."""
+    found: list[Contrast] = []
+    for task in common_curriculum(runs).stages:
+        ours = [run for run in runs if task in run.stages and not _from_scratch(run, task)]
+        theirs = [run for run in scratch if _from_scratch(run, task)]
+        if ours and theirs:
+            found += _of_scores(ours, theirs, task, frames)
+            found += _of_curves(ours, theirs, task, frames, maximum)
+    return found
+
+
+def _of_scores(ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None) -> list[Contrast]:
+    """Both sides are scored at the same budget: where the shortest run ends, if that is before `frames`."""
+    ends = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task))]
+    budget = min(ends) if frames is None else min(frames, *ends)
+    counts = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task, budget))]
+
+    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
+        return _seed_scores(runs, lambda run: score_at(run, task, budget))
+
+    transfer, scratch = side(ours), side(theirs)
+    if not transfer or not scratch:
+        return []
+    measures: dict[str, Measure] = {"transfer - scratch": difference, "benefit, % of scratch": percent_of_scratch}
+    span = min(counts), max(counts)
+    return [Contrast(name, task, compare(transfer, scratch, measure), span) for name, measure in measures.items()]
+
+
+def _of_curves(
+    ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None, maximum: float
+) -> list[Contrast]:
+    """Areas of all curves are taken over the same frames: those that every one of them spans."""
+    shared = common_range([learning_curve(run, task, frames) for run in (*ours, *theirs)])
+    if shared is None:
+        return []
+    low, high = shared
+
+    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
+        return _seed_scores(runs, lambda run: area(learning_curve(run, task, frames), low, high, maximum))
+
+    gain = compare(side(ours), side(theirs), normalised_gain)
+    return [Contrast("forward transfer", task, gain, (int(low), int(high)))]
+
+
+def _seed_scores(runs: Sequence[RunScores], score: Callable[[RunScores], float | None]) -> list[SeedScore]:
+    scores = [(run.seed, score(run)) for run in runs]
+    return [SeedScore(seed, value) for seed, value in scores if value is not None]
+
+
+def _from_scratch(run: RunScores, task: str) -> bool:
+    """Whether it is the only task of the run's first stage."""
+    return run.stages.get(task) == 0 and run.curriculum[0] == {task}
+
+
+def _read(folders: Sequence[Path]) -> list[ScoredRun]:
+    """A run named twice would count as two seeds that agree, so it is refused."""
+    seen: set[Path] = set()
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise ConfigError(f"run {folder} is named twice")
+        seen.add(folder.resolve())
+    return [ScoredRun.read(folder) for folder in folders]
+
+
+def _print(console: Console, summary: Summary) -> None:
+    if summary.heading:
+        heading = Text(summary.heading, style="bold") if console.is_terminal else f"# {summary.heading}\n"
+        console.print(heading, markup=False, soft_wrap=True)
+    for title, cells in summary.tables().items():
+        if console.is_terminal:
+            console.print(as_table(title, cells))
+        else:
+            console.print(f"## {title}\n\n{markdown(cells)}\n", markup=False, soft_wrap=True)
+    for note in summary.notes:
+        console.print(note, markup=False, soft_wrap=True)
+    if summary.notes and not console.is_terminal:
+        console.print()  # else a heading that follows would belong to the note's paragraph
+
+
+def _run_json(run: RunScores) -> dict[str, JSON]:
+    matrix = [[None if math.isnan(score) else score for score in line] for line in retest_matrix(run).tolist()]
+    return {"run": run.name, "seed": run.seed, "tasks": run.stages, "retests": matrix}

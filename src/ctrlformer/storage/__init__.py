@@ -1,0 +1,1 @@
+"""What is written to disk: safe file operations, run folders and checkpoints."""

@@ -1,0 +1,131 @@
+"""`trainer.json` of a checkpoint: everything in it is checked here, once, before anyone uses it."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ctrlformer.config import Config
+from ctrlformer.config.decode import decode
+from ctrlformer.errors import CheckpointError, ConfigError
+from ctrlformer.storage.checkpoint import Checkpoint
+from ctrlformer.training.position import Averages, Position
+
+MOST_ACTIONS = 10_000  # of one task: far more than any has
+ADDED_LATER = {"trainer.position.tasks[].updates"}  # checkpoints of earlier versions lack these
+
+
+@dataclass(frozen=True)
+class AveragesState:
+    """`Averages` as JSON."""
+
+    sums: dict[str, float]
+    counts: dict[str, int]
+
+    def __post_init__(self) -> None:
+        if self.sums.keys() != self.counts.keys() or min(self.counts.values(), default=1) < 1:
+            raise ConfigError("trainer: averages without their counts")
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """What `Lane.state` wrote."""
+
+    averages: AveragesState
+    random: dict[str, Any]
+    """Of numpy's generator."""
+    episode: int
+    fingerprint: int | None
+    replay: dict[str, Any]
+    """What `Replay.flush` returned; `Replay.restore` checks it."""
+
+    def __post_init__(self) -> None:
+        if self.episode < 0:
+            raise ConfigError(f"trainer: episode {self.episode}")
+        try:
+            np.random.default_rng(0).bit_generator.state = self.random
+        except (TypeError, ValueError, LookupError, OverflowError, AttributeError) as error:
+            raise ConfigError(f"trainer: not the state of a generator ({reprlib.repr(error)})") from None
+
+    def restored_averages(self) -> Averages:
+        return Averages(dict(self.averages.sums), dict(self.averages.counts))
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """What `Trainer` wrote beside the agent's tensors."""
+
+    position: Position
+    action_dims: dict[str, int]
+    """Of every task the agent knows, in the order of learning."""
+    kept: dict[str, str]
+    """Checksums of the kept observations of every finished task."""
+    lanes: dict[str, LaneState]
+    """Of the stage under way; empty between two stages."""
+    logs: dict[str, int]
+
+    @classmethod
+    def read(cls, saved: Checkpoint, config: Config) -> TrainerState:
+        """From a checkpoint of a run with this config; a `CheckpointError` if it makes no sense or does not fit."""
+        try:
+            state = decode(cls, saved.state.get("trainer"), "trainer", ADDED_LATER)
+            assert isinstance(state, cls)
+            state._check(config)
+        except ConfigError as error:
+            raise CheckpointError(f"checkpoint {saved.path} does not fit this run: {error}") from None
+        return state
+
+    def _check(self, config: Config) -> None:
+        at, stages = self.position, config.stages
+        numbers = [at.stage, at.retests, at.earlier_frames, at.earlier_steps, at.retested or 0]
+        for task in at.tasks:
+            numbers += [task.frames, task.steps, task.updates, task.evaluated or 0]
+        if min(numbers) < 0 or at.stage > len(stages) or at.minutes < 0:
+            raise ConfigError(f"trainer.position is nowhere in a curriculum of {len(stages)} stages")
+        finished = [task for stage in stages[: at.stage] for task in stage.tasks]
+        under_way = list(stages[at.stage].tasks) if self.lanes and at.stage < len(stages) else []
+        _same("lanes", self.lanes, under_way)
+        _same("kept", self.kept, finished)
+        _same("action_dims", self.action_dims, finished + under_way)
+        if len(at.tasks) != len(self.lanes) or at.retests > len(self.kept):
+            raise ConfigError("trainer.position does not fit trainer.lanes")
+        if not all(1 <= number <= MOST_ACTIONS for number in self.action_dims.values()):
+            raise ConfigError("trainer.action_dims: not numbers of actions")
+
+    def actions(self, saved: Checkpoint, index: int) -> NDArray[np.float32]:
+        """(T, A) of the open episode of a lane."""
+        found = saved.tensors["episodes"][f"{index}"]
+        dims = self.action_dims[list(self.lanes)[index]]
+        actions: NDArray[np.float32] = found.numpy()
+        if actions.dtype != np.float32 or not (actions.size == 0 or actions.shape[1:] == (dims,)):
+            raise ValueError(f"actions {actions.dtype} {actions.shape} of a task with {dims}")
+        if not np.isfinite(actions).all():
+            raise ValueError("actions that are not finite")
+        return actions
+
+    def memory(self, saved: Checkpoint, index: int) -> Tensor | None:
+        """What the policy of a lane's open episode remembers."""
+        return saved.tensors["episodes"].get(f"{index}/memory")
+
+
+@contextmanager
+def must_fit(path: Path) -> Iterator[None]:
+    """Tensors of a checkpoint that fit neither the config nor each other fail here in many ways: all are one."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError, MemoryError) as error:
+        why = " ".join(f"{type(error).__name__} {error}".split())
+        raise CheckpointError(f"checkpoint {path} does not fit this run: {why}"[:300]) from error
+
+
+def _same(name: str, found: dict[str, Any], expected: Sequence[str]) -> None:
+    if list(found) != list(expected):
+        raise ConfigError(f"trainer.{name} has tasks {reprlib.repr(list(found))}, not {reprlib.repr(expected)}")

@@ -1,0 +1,96 @@
+"""The JSON codec is exact and strict."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctrlformer.config import AgentConfig, Config, EnvConfig, TrainingConfig, differences, from_json, to_json
+from ctrlformer.config.presets import PRESETS
+from ctrlformer.errors import ConfigError
+
+configs = st.builds(
+    Config,
+    tasks=st.lists(st.text(max_size=20), unique=True, max_size=4).map(tuple),
+    preset=st.sampled_from(sorted(PRESETS)),
+    seed=st.integers(0, 2**31 - 1),
+    env=st.builds(EnvConfig, action_repeat=st.none() | st.integers(1, 8), render=st.sampled_from(["fast", "exact"])),
+    agent=st.builds(
+        AgentConfig,
+        learning_rate=st.floats(1e-9, 1.0),
+        late_learning_rate=st.none() | st.floats(1e-9, 1.0),
+        contrastive=st.booleans(),
+    ),
+    training=st.builds(TrainingConfig, frames=st.integers(1, 10**9)),
+)
+
+
+@given(configs)
+def test_json_round_trip(config: Config) -> None:
+    assert from_json(to_json(config)) == config
+
+
+def edited(path: str, value: Any) -> str:
+    data = json.loads(to_json(PRESETS["paper"]))
+    *folders, name = path.split(".")
+    place = data
+    for folder in folders:
+        place = place[folder]
+    place[name] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("agent.discount", "high", r"agent\.discount: expected float"),
+        ("agent.discount", 1.5, r"agent\.discount is 1\.5"),
+        ("agent.batch_size", 2.5, r"agent\.batch_size: expected int"),
+        ("agent.batch_size", True, r"agent\.batch_size: expected int"),
+        ("agent.batch_size", 0, r"agent\.batch_size is 0"),
+        ("agent.learning_rate", -1.0, r"agent\.learning_rate is -1\.0"),
+        ("encoder.kind", "rnn", "not one of ctrlformer, cnn"),
+        ("encoder.heads", 5, "not a multiple"),
+        ("encoder", [], "expected an object"),
+        ("tasks", "cartpole", "expected a list"),
+        ("tasks", ["a", "a"], "named twice"),
+        ("seed", -1, "seed -1"),
+        ("env.image_size", 30_000, r"env\.image_size is 30000"),
+        ("encoder.dim", 1 << 40, r"encoder\.dim is"),
+        ("agent.batch_size", 10**400, r"agent\.batch_size"),
+        ("training.threads", 10**6, r"training\.threads is 1000000"),
+        ("dreamer.horizon", 10**6, r"dreamer\.horizon is 1000000"),
+        ("surprise", 1, r"unknown fields \['surprise'\]"),
+    ],
+)
+def test_a_bad_value_is_named(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_json(edited(path, value))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "[" * 100_000])
+def test_what_is_no_config_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        from_json(text)
+
+
+def test_a_missing_field_is_named() -> None:
+    data = json.loads(to_json(PRESETS["paper"]))
+    del data["agent"]["discount"]
+    with pytest.raises(ConfigError, match=r"missing fields \['discount'\]"):
+        from_json(json.dumps(data))
+
+
+def test_differences_name_the_field() -> None:
+    paper = PRESETS["paper"]
+    changed = dataclasses.replace(paper, encoder=dataclasses.replace(paper.encoder, dim=96))
+    assert differences(paper, changed) == {"encoder.dim": (192, 96)}
+
+
+def test_a_run_from_before_dreamer_is_read_as_it_was() -> None:
+    data = json.loads(to_json(PRESETS["compact"]))
+    del data["dreamer"], data["agent"]["kind"], data["agent"]["update_every"]
+    assert from_json(json.dumps(data)) == PRESETS["compact"]

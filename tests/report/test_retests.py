@@ -1,0 +1,50 @@
+"""Retest matrices, and what is kept and helped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from told_folders import PAIR, config, scratch, told
+
+from ctrlformer.report.retests import effects, retest_matrices
+
+
+def test_the_matrix_has_a_line_per_task_and_a_column_per_stage(tmp_path: Path) -> None:
+    (matrix,) = retest_matrices([told(tmp_path / "pair", config("a", "b"), PAIR)])
+    assert (matrix.method, matrix.seeds, matrix.stages) == ("tiny", 1, ["a", "b"])
+    a, b = matrix.lines
+    assert [cell.text for cell in a.cells] == ["800", "600"]
+    assert [cell.level for cell in a.cells] == [0.8, 0.6]
+    assert a.forgetting == "200"
+    assert [cell.text for cell in b.cells] == ["", "500"]
+    assert b.forgetting == b.transfer == "", "never retested, and no run from scratch to compare with"
+
+
+def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
+    worse = [one | {"mean": one["mean"] - 100} if one["kind"] == "retest" else one for one in PAIR]
+    runs = [
+        told(tmp_path / "1", config("a", "b", seed=1), PAIR),
+        told(tmp_path / "2", config("a", "b", seed=2), worse),
+        told(tmp_path / "s1", config("b", seed=1), scratch("b", (0, 0.0), (100, 200.0))),
+        told(tmp_path / "s2", config("b", seed=2), scratch("b", (0, 0.0), (100, 200.0))),
+    ]
+    (matrix,) = retest_matrices(runs)
+    a, b = matrix.lines
+    assert [cell.text for cell in a.cells] == ["800 ± 0", "550 ± 50"]
+    assert a.forgetting == "250 [200, 300]"
+    assert b.transfer == "0.22 [0.22, 0.22]", "areas of 0.3 and 0.1: 0.2 of the 0.9 that were left to gain"
+
+
+def test_effects_compare_at_the_frames_both_have_had(tmp_path: Path) -> None:
+    alone = scratch("b", (0, 0.0), (100, 250.0), (400, 900.0))
+    (effect,) = effects([told(tmp_path / "p", config("a", "b"), PAIR), told(tmp_path / "s", config("b"), alone)])
+    assert (effect.task, effect.before, effect.frames) == ("b", "a", 100)
+    assert (effect.transfer, effect.scratch, effect.scratch_seeds) == (500.0, 250.0, 1)
+    assert (effect.kept, effect.kept_share) == ("75 %", 0.75)
+
+
+def test_without_runs_from_scratch_only_what_is_kept_is_told(tmp_path: Path) -> None:
+    (effect,) = effects([told(tmp_path / "p", config("a", "b"), PAIR)])
+    assert (effect.scratch, effect.scratch_seeds) == (None, 0)
+    (early,) = effects([told(tmp_path / "q", config("a", "b"), PAIR[:4])])
+    assert (early.kept, early.kept_share) == ("not retested", None)
