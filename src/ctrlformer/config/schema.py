@@ -54,6 +54,8 @@ class EncoderConfig:
     what a frozen ImageNet ResNet-50 makes of each frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
+    stem_convs: int = 0
+    """3x3 convolutions at the full grid of patches, before the conv stem's strided ones."""
     patch_size: int = 6
     """Side of a patch in pixels."""
     stem_width: int = 32
@@ -75,6 +77,11 @@ class EncoderConfig:
     convolution layers as in DrQ and the authors' released code."""
     position_scale: float = 0.02
     """Standard deviation of positions and tokens at the start."""
+    read: Literal["token", "places"] = "token"
+    """What features are made of. token: the policy token (the paper); places: where on the conv stem's finest map the
+    policy token finds what it asks for."""
+    questions: int = 32
+    """How many places the policy token asks for."""
     feature_dim: int = 50
     """Width of a policy token's output, which actor and critics read; with cnn, of their own projections."""
     feature_tanh: bool = True
@@ -101,7 +108,12 @@ class EncoderConfig:
         at_least(1, self, "resnet_width")
         at_least(32, self, "resnet_size")
         at_most(8192, self, "patch_size", "stem_width", "dim", "heads", "feature_dim", "resnet_size", "resnet_width")
-        at_most(64, self, "blocks_per_stage", "mlp_ratio")
+        at_most(64, self, "blocks_per_stage", "mlp_ratio", "stem_convs")
+        at_least(0, self, "stem_convs")
+        at_least(1, self, "questions")
+        at_most(1024, self, "questions")
+        if self.kind == "ctrlformer" and self.stem == "patch" and (self.stem_convs or self.read == "places"):
+            raise ConfigError("encoder.stem_convs and encoder.read places need encoder.stem conv")
         if self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         positive(self, "position_scale")
@@ -124,6 +136,8 @@ class AgentConfig:
     """Learning rate for the last part of a stage; none keeps the first to the end."""
     late_from: float = 0.6
     """Share of a stage after which the late learning rate holds."""
+    rate_schedule: Literal["step", "linear"] = "step"
+    """How the late learning rate is reached. step: at once, at late_from; linear: in a straight line over the stage."""
     encoder_lr_scale: float = 1.0
     """Encoder's learning rate as a multiple of the heads'."""
     adam_beta1: float = 0.9
@@ -363,10 +377,14 @@ class Config:
 ADDED_LATER = {
     "config.dreamer",
     "config.dreamer.reward_scale",
+    "config.encoder.stem_convs",
+    "config.encoder.read",
+    "config.encoder.questions",
     "config.agent.kind",
     "config.agent.update_every",
     "config.agent.contrastive_target",
     "config.agent.rewards",
+    "config.agent.rate_schedule",
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",

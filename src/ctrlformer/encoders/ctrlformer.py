@@ -10,6 +10,7 @@ from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.errors import ConfigError
 from ctrlformer.nn.byte_patches import patches_linear
+from ctrlformer.nn.places import PlaceReader
 from ctrlformer.nn.transformer import (
     Block,
     HalvingPool,
@@ -47,6 +48,21 @@ class PatchEmbedding(nn.Module):
         return patches_linear(pixels, self.patch, weight, offset)
 
 
+class FineMap(nn.Module):
+    """The conv stem at the full grid of patches: `count` 3x3 convolutions of stride 1 with ReLU before and after each."""
+
+    def __init__(self, channels: int, count: int) -> None:
+        super().__init__()
+        layers = [layer for _ in range(count) for layer in (nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1))]
+        self.layers = nn.Sequential(*layers, nn.ReLU())
+        channels_last(self)
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """(B, h, w, c) to the same shape."""
+        out: Tensor = self.layers(grid.permute(0, 3, 1, 2))
+        return out.permute(0, 2, 3, 1)
+
+
 class ConvTail(nn.Module):
     """The rest of the conv stem: 3x3 convolutions of stride 2, each after a GELU, down to a 6x6 grid."""
 
@@ -80,6 +96,7 @@ class CtrlFormerEncoder(Encoder):
         dim = config.dim
         conv = config.stem == "conv" and max(grid) > ConvTail.LARGEST_GRID  # else there is nothing left to convolve
         self.embed = PatchEmbedding(config.patch_size, channels, config.stem_width if conv else dim)
+        self.map = FineMap(config.stem_width, config.stem_convs) if config.stem_convs else None
         self.tail = ConvTail(config.stem_width, dim, grid) if conv else None
         self.grid = grid if self.tail is None else self.tail.grid
 
@@ -100,7 +117,11 @@ class CtrlFormerEncoder(Encoder):
             self.pools = nn.ModuleList([nn.MaxPool2d(3, stride, padding=1) for stride in ((1, 2), (2, 1))])
             self.after_pool = ResidualMlp(dim)
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, config.feature_dim)
+        self.reader = None
+        if config.read == "places":
+            self.reader = PlaceReader(dim, config.stem_width if conv else dim, config.questions, grid)
+        self.head = nn.Linear(dim if self.reader is None else self.reader.outputs, config.feature_dim)
+        self.head_norm = nn.Identity() if self.reader is None else nn.LayerNorm(config.feature_dim)
         self.features, self.contrastive_dim = config.feature_dim, dim
         initialise(self, config.init)
         if config.init == "orthogonal":  # elsewhere the patch map is a convolution, which gets ReLU's gain
@@ -138,7 +159,8 @@ class CtrlFormerEncoder(Encoder):
         # A causal token does not know of later tasks' tokens, so these are not even computed.
         special = self._special_tokens(task + 1 if causal else None).expand(len(observation), -1, -1)  # (B, 1+K, D)
         count = special.shape[1]
-        z = torch.cat([special, self._patches(observation, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
+        cells = self._cells(observation, task)  # (B, h, w, c)
+        z = torch.cat([special, self._patches(cells) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
         grid = self.grid
         for index, stage in enumerate(self.stages):
             if index:
@@ -148,7 +170,9 @@ class CtrlFormerEncoder(Encoder):
                 last_block = last_stage and depth == self.config.blocks_per_stage - 1
                 z = block(z, count if last_block else None, count if causal else None)
         z = self.norm(z)  # (B, 1+K, D): the last block kept the special tokens only
-        features = self.head(z[:, 1 + task])  # (B, feature_dim)
+        token = z[:, 1 + task]  # (B, D)
+        read = token if self.reader is None else self.reader(token, cells)
+        features = self.head_norm(self.head(read))  # (B, feature_dim)
         return Tokens(torch.tanh(features) if self.config.feature_tanh else features, z[:, 0])
 
     def _special_tokens(self, policies: int | None) -> Tensor:
@@ -158,14 +182,15 @@ class CtrlFormerEncoder(Encoder):
             tokens = tokens + torch.stack(list(self.special_positions)[: len(tokens)])
         return tokens
 
-    def _patches(self, pixels: Tensor, task: int) -> Tensor:
-        """uint8 (B, H, W, C) to (B, N, D)."""
+    def _cells(self, pixels: Tensor, task: int) -> Tensor:
+        """uint8 (B, H, W, C) to the map of all patches (B, h, w, c)."""
         mean = None if self.statistics is None else self.statistics.mean[task]
-        grid = self.embed(pixels, mean, self.pixel_scale(task))
-        if self.tail is not None:
-            grid = self.tail(grid)
-        tokens: Tensor = grid.flatten(1, 2)
-        return tokens
+        grid: Tensor = self.embed(pixels, mean, self.pixel_scale(task))
+        return grid if self.map is None else self.map(grid)
+
+    def _patches(self, cells: Tensor) -> Tensor:
+        """(B, h, w, c) to patch tokens (B, N, D)."""
+        return (cells if self.tail is None else self.tail(cells)).flatten(1, 2)
 
     def _pool(self, z: Tensor, count: int, grid: tuple[int, int], which: int) -> tuple[Tensor, tuple[int, int]]:
         """Halve the patch tokens; special tokens pass by."""

@@ -109,11 +109,17 @@ def initialise(module: nn.Module, style: str) -> None:
             if style == "xavier":
                 nn.init.xavier_uniform_(part.weight)
             elif style == "orthogonal":
-                nn.init.orthogonal_(part.weight, nn.init.calculate_gain("relu") if part.weight.ndim == 4 else 1.0)
+                _orthogonal(part.weight, nn.init.calculate_gain("relu") if part.weight.ndim == 4 else 1.0)
             else:
                 nn.init.trunc_normal_(part.weight, std=0.02)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
+
+
+def _orthogonal(weight: Tensor, gain: float) -> None:
+    """Torch's own fails for weights that lie channels last."""
+    with torch.no_grad():
+        weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), gain))
 
 
 def tokens_to_grid(tokens: Tensor, grid: tuple[int, int]) -> Tensor:

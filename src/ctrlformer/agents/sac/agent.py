@@ -382,9 +382,11 @@ class SacAgent(Learner[TaskHeads]):
 
     def _set_learning_rate(self, progress: float) -> None:
         s = self.settings
-        late = s.late_learning_rate is not None and progress >= s.late_from
-        rate = s.late_learning_rate if late else s.learning_rate
-        assert rate is not None
+        rate, late = s.learning_rate, s.late_learning_rate
+        if late is not None and s.rate_schedule == "linear":
+            rate += (late - rate) * min(progress, 1.0)
+        elif late is not None and progress >= s.late_from:
+            rate = late
         for optimiser in self._optimisers:
             optimiser.set_rate(rate)
 
