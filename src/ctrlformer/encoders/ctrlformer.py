@@ -49,7 +49,7 @@ class PatchEmbedding(nn.Module):
 
 
 class FineMap(nn.Module):
-    """The conv stem at the full grid of patches: `count` 3x3 convolutions of stride 1 with ReLU before and after each."""
+    """The conv stem at the full grid of patches: `count` 3x3 convolutions of stride 1, a ReLU before and after each."""
 
     def __init__(self, channels: int, count: int) -> None:
         super().__init__()
