@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.experience import add_episode, episodes
@@ -20,7 +20,7 @@ from ctrlformer.replay import Replay
 from ctrlformer.storage.files import JSON
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.system.memory import keep_freed_memory
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import Callback
 from ctrlformer.training.signals import StopRequest
 from ctrlformer.training.stage import StageOpener
 from ctrlformer.training.trainer import Trainer
@@ -56,9 +56,9 @@ class FullReplays(StageOpener):
 
 
 class FullReplayTrainer(Trainer):
-    def __init__(self, run: RunFolder, progress: Progress, stop: StopRequest) -> None:
-        super().__init__(run, progress, stop)
-        self._opener = FullReplays(run, self.agent, progress.say)
+    def __init__(self, run: RunFolder, callbacks: Sequence[Callback], stop: StopRequest) -> None:
+        super().__init__(run, callbacks, stop)
+        self._opener = FullReplays(run, self.agent, self._callbacks.on_message)
 
 
 def short_config() -> Config:
@@ -74,7 +74,7 @@ def main() -> None:
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder, StopRequest() as stop:
         run = RunFolder.create(Path(folder, "run"), short_config())
-        FullReplayTrainer(run, Progress(), stop).learn()
+        FullReplayTrainer(run, [], stop).learn()
     print(peak_bytes() / GIGABYTE)
 
 

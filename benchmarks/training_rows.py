@@ -25,7 +25,6 @@ from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.replay import Replay
 from ctrlformer.storage.run_folder import Row as LogRow
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
 from ctrlformer.training.prefetch import Draws
 
 TASK = "cartpole_swingup"
@@ -76,7 +75,7 @@ def _measured(effort: Effort) -> Figures:
     config = training_config(effort.learnt_steps)
     before = part_seconds(config)
     with tempfile.TemporaryDirectory() as folder:
-        rows = launch.start(config, Path(folder, "run"), Progress()).read_metrics()
+        rows = launch.start(config, Path(folder, "run")).read_metrics()
     after = part_seconds(config)
     return Figures(*learning_figures(rows), Sample.of([before, after]))
 

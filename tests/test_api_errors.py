@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that was stopped at its beginning."""
     folder = tmp_path_factory.mktemp("api") / "run"
     with pytest.raises(KeyboardInterrupt):
-        small_runs.start(folder, progress=small_runs.SignalAt(step=2))
+        small_runs.start(folder, None, small_runs.SignalAt(step=2))
     return RunFolder.open(folder)
 
 

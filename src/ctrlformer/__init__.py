@@ -21,11 +21,14 @@ from ctrlformer.errors import CtrlFormerError
 if TYPE_CHECKING:
     from ctrlformer.agents import SacAgent
     from ctrlformer.api import Score, TrainedAgent, add, evaluate, load, resume, train
+    from ctrlformer.training.callbacks import Callback, StopTraining
 
 __all__ = [
+    "Callback",
     "CtrlFormerError",
     "SacAgent",
     "Score",
+    "StopTraining",
     "TrainedAgent",
     "add",
     "evaluate",
@@ -36,8 +39,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Callback": "ctrlformer.training.callbacks",
     "SacAgent": "ctrlformer.agents",
     "Score": "ctrlformer.api",
+    "StopTraining": "ctrlformer.training.callbacks",
     "TrainedAgent": "ctrlformer.api",
     "add": "ctrlformer.api",
     "evaluate": "ctrlformer.api",

@@ -21,16 +21,16 @@ from ctrlformer.errors import RenderError, TaskError
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import loggers
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import Callback
 
 pytestmark = [pytest.mark.fault("outage"), pytest.mark.usefixtures("quick_trainings")]
 
 
-class Listener(Progress):
+class Listener(Callback):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self.said.append(text)
 
 

@@ -10,7 +10,7 @@ from ctrlformer.config import Config, TransferConfig
 from ctrlformer.config.presets import preset
 from ctrlformer.report.page import REPORT
 from ctrlformer.training import launch
-from ctrlformer.training.console import watching
+from ctrlformer.training.console import console_progress
 
 TASKS = ("cartpole_swingup", "cartpole_balance")
 
@@ -30,12 +30,12 @@ def demo_config() -> Config:
 def main(folder: Path | None, exit_within: float | None = None) -> None:
     """Train, then say what came of it."""
     config = demo_config()
-    with watching() as progress:
-        progress.say(
+    with console_progress() as progress:
+        progress.on_message(
             f"training {' and then '.join(TASKS)} from pixels, {config.training.frames:,} frames each:"
             " about ten minutes on two cores"
         )
-        run = launch.start(config, folder or launch.default_folder(config), progress, exit_within)
+        run = launch.start(config, folder, callbacks=[progress], exit_within=exit_within)
     for line in told(read_run(run.path)):
         print(line)
     print(f"run:    {run.path}")

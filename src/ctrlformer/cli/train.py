@@ -82,7 +82,7 @@ class Train:
 
     def __call__(self) -> None:
         from ctrlformer.training import launch
-        from ctrlformer.training.console import watching
+        from ctrlformer.training.console import console_progress
 
         short: dict[str, Any] = {"frames": self.frames, "precision": self.precision, "wandb": self.wandb or None}
         given = {name: value for name, value in short.items() if value is not None}
@@ -98,9 +98,9 @@ class Train:
             transfer=_with_retests(self.transfer, self.retest_every),
             training=dataclasses.replace(self.training, **given),
         )
-        with watching() as progress:
-            run = launch.start(config, self.run, progress, EXIT_WITHIN)
-            progress.say(f"finished: {run.path}")
+        with console_progress() as progress:
+            run = launch.start(config, self.run, callbacks=[progress], exit_within=EXIT_WITHIN)
+            progress.on_message(f"finished: {run.path}")
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Resume:
 
     def __call__(self) -> None:
         from ctrlformer.training import launch
-        from ctrlformer.training.console import watching
+        from ctrlformer.training.console import console_progress
 
-        with watching() as progress:
-            run = launch.resume(self.run, progress, EXIT_WITHIN)
-            progress.say(f"finished: {run.path}")
+        with console_progress() as progress:
+            run = launch.resume(self.run, callbacks=[progress], exit_within=EXIT_WITHIN)
+            progress.on_message(f"finished: {run.path}")
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,20 @@ class Add:
 
     def __call__(self) -> None:
         from ctrlformer.training import launch
-        from ctrlformer.training.console import watching
+        from ctrlformer.training.console import console_progress
 
         transfer = _with_retests(self.transfer, self.retest_every)
-        with watching() as progress:
-            run = launch.add(self.run, self.task, self.frames, transfer, progress, self.into, EXIT_WITHIN)
-            progress.say(f"finished: {run.path}")
+        with console_progress() as progress:
+            run = launch.add(
+                self.run,
+                self.task,
+                frames=self.frames,
+                transfer=transfer,
+                into=self.into,
+                callbacks=[progress],
+                exit_within=EXIT_WITHIN,
+            )
+            progress.on_message(f"finished: {run.path}")
 
 
 def _value_of(flag: str, arguments: Sequence[str]) -> str | None:

@@ -60,26 +60,23 @@ class Collector:
 
     An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume;
     what its policy remembers depends on what the agent knew at each step, and is kept as `memory`.
-    `read` makes of a frame what the replay stores of it.
+    `place` is the run's seed and the numbers of stage and lane; `read` makes of a frame what the replay stores of it.
     """
 
     def __init__(
         self,
         agent: Acts,
         env: PixelEnv,
-        task: str,
         replay: Replay,
-        seed: int,
-        stage: int,
-        lane: int = 0,
+        place: tuple[int, int, int],
         *,
         read: Callable[[Pixels], NDArray[Any]] = lambda frame: frame,
     ) -> None:
         self.episode = 0  # number of the open episode, or of the next one when none is open
         self.actions: list[Action] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
-        self._agent, self._env, self._task, self._replay, self._read = agent, env, task, replay, read
-        self._seeds = (seed, TRAIN, stage, lane)
+        self._agent, self._env, self._task, self._replay, self._read = agent, env, env.task, replay, read
+        self._seeds = (place[0], TRAIN, *place[1:])
         self._pixels: Pixels | None = None
         self._policy: Policy | None = None  # of the open episode
 
@@ -149,19 +146,19 @@ def evaluate(
     task: str,
     episodes: int,
     seed: int,
-    on_episode: Callable[[float], None] | None = None,
+    on_episode: Callable[[int], None] = lambda done: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[float]:
-    """Returns of `episodes` episodes with the mean action; the same `seed` plays the same episodes.
+    """Return the returns of `episodes` episodes with the mean action; the same `seed` plays the same episodes.
 
-    `should_stop` is asked before every step: a yes raises `Abandoned`.
+    `on_episode` is told how many are done, first that none is. `should_stop` is asked before every step: a yes raises
+    `Abandoned`.
     """
-    returns = []
+    returns: list[float] = []
+    on_episode(0)
     for number in range(episodes):
-        episode = play(agent, env, task, episode_seed(seed, EVALUATE, number), should_stop)
-        returns.append(episode)
-        if on_episode:
-            on_episode(episode)
+        returns.append(play(agent, env, task, episode_seed(seed, EVALUATE, number), should_stop))
+        on_episode(len(returns))
     return returns
 
 
