@@ -86,10 +86,10 @@ class TestSummary:
         assert summary.incomplete == ("early",)
 
     def test_transfer_beside_scratch(self) -> None:
-        found = {(one.measure, one.task): one for one in summarise(self.RUNS, self.SCRATCH).contrasts}
+        found = {(one.measure, one.task): one for one in summarise(self.RUNS, self.SCRATCH).comparisons}
         assert {task for _, task in found} == {"b"}
         gain, percent, forward = (
-            found[name, "b"] for name in ("transfer - scratch", "benefit, % of scratch", "forward transfer")
+            found[name, "b"].gain for name in ("transfer - scratch", "benefit, % of scratch", "forward transfer")
         )
         assert (gain.comparison.mean, gain.comparison.paired, gain.frames) == (200, True, (100, 100))
         assert percent.comparison.mean == pytest.approx(100 * 200 / 410)
@@ -98,8 +98,8 @@ class TestSummary:
 
     def test_both_sides_are_scored_where_the_shorter_one_ends(self) -> None:
         shorter = [one_task(1, (0, 4.0), (10, 40.0))]
-        (gain, *_) = summarise(self.RUNS, shorter, frames=100).contrasts
-        assert (gain.comparison.mean, gain.frames) == (30.0 - 40.0, (0, 10))
+        (line, *_) = summarise(self.RUNS, shorter, frames=100).comparisons
+        assert (line.gain.comparison.mean, line.gain.frames) == (30.0 - 40.0, (0, 10))
 
     def test_scratch_runs_that_compare_with_nothing(self) -> None:
         unknown = RunSettings(None, None)
@@ -109,8 +109,8 @@ class TestSummary:
                 score_groups(runs, [ScoredRun(scratch, unknown)])
 
     def test_a_task_learnt_together_with_others_is_compared(self) -> None:
-        contrasts = summarise([TOGETHER], [one_task(1, (0, 1.0), (100, 250.0))]).contrasts
-        assert [one.comparison.mean for one in contrasts] == [250.0, 100.0]  # one evaluation makes no curve
+        comparisons = summarise([TOGETHER], [one_task(1, (0, 1.0), (100, 250.0))]).comparisons
+        assert [one.gain.comparison.mean for one in comparisons] == [250.0, 100.0]  # one evaluation makes no curve
 
 
 class TestCommand:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-from told_folders import PAIR, config, scratch, told
+from told_folders import PAIR, config, row, scratch, told
 
 from ctrlformer.report.retests import effects, retest_matrices
 
@@ -48,3 +49,14 @@ def test_without_runs_from_scratch_only_what_is_kept_is_told(tmp_path: Path) -> 
     assert (effect.scratch, effect.scratch_seeds) == (None, 0)
     (early,) = effects([told(tmp_path / "q", config("a", "b"), PAIR[:4])])
     assert (early.kept, early.kept_share) == ("not retested", None)
+
+
+def test_a_task_learnt_together_with_others_is_not_from_scratch(tmp_path: Path) -> None:
+    """Its own first stage is no scratch run, as in `ctrlformer scores`."""
+    together = dataclasses.replace(config("b", seed=2), tasks=("b", "c"), together=True)
+    rows = [row(0, task, kind, frames, 900.0) for task in "bc" for kind, frames in (("learn", 0), ("final", 100))]
+    runs = [told(tmp_path / "p", config("a", "b"), PAIR), told(tmp_path / "t", together, rows)]
+    (effect,) = effects(runs)
+    assert (effect.scratch, effect.scratch_seeds) == (None, 0)
+    (matrix,) = retest_matrices(runs)
+    assert matrix.lines[1].transfer == ""

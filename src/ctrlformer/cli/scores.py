@@ -7,7 +7,7 @@ it prints tables; into a file or a pipe it prints them as Markdown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,25 +18,26 @@ from ctrlformer.analysis.formatting import Cells, as_table, frames_text, interva
 from ctrlformer.analysis.metrics import (
     SUITE_MAXIMUM,
     RunScores,
-    area,
     average_over_tasks,
     common_curriculum,
-    common_range,
-    difference,
     evaluation_at,
     forgetting,
-    learning_curve,
     markdown,
     mean_forgetting,
-    normalised_gain,
-    percent_of_scratch,
     retest_cells,
     retest_change,
     retest_matrix,
-    score_at,
 )
 from ctrlformer.analysis.run_groups import RunGroup, ScoredRun, budget_notes, check_scratch, grouped
-from ctrlformer.analysis.statistics import Comparison, Measure, SeedScore, Statistic, compare
+from ctrlformer.analysis.statistics import Statistic
+from ctrlformer.analysis.transfer import (
+    TransferGain,
+    difference,
+    forward_transfer,
+    from_scratch,
+    percent_of_scratch,
+    scores_at_budget,
+)
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.storage.files import JSON, to_json, write_atomic
 
@@ -76,26 +77,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ComparisonLine:
     """One line of the second table: transfer beside scratch."""
 
     measure: str
     task: str
-    comparison: Comparison
-    frames: tuple[int, int]
-    """Of the earliest and the latest evaluation, or from where to where curves are compared."""
+    gain: TransferGain
 
     def to_json(self) -> dict[str, JSON]:
-        return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.comparison._asdict()}
+        comparison = self.gain.comparison._asdict()
+        return {"measure": self.measure, "task": self.task, "frames": self.gain.frames, **comparison}
 
     def cells(self) -> list[str]:
-        found = self.comparison
+        found = self.gain.comparison
         runs = f"{found.transfer_runs} and {found.scratch_runs}{', paired' if found.paired else ''}"
         mean = short(found.mean), interval_text(found.mean_interval)
         return [
             self.measure,
             self.task,
-            frames_text(self.frames),
+            frames_text(self.gain.frames),
             runs,
             *mean,
             short(found.iqm),
@@ -111,7 +111,7 @@ class Summary:
     incomplete: tuple[str, ...]
     """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
     figures: tuple[Figure, ...]
-    contrasts: tuple[Contrast, ...]
+    comparisons: tuple[ComparisonLine, ...]
     group: RunGroup | None = None
     """The settings that the runs have in common."""
     notes: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class Summary:
             "runs": [_run_json(run) for run in self.runs],
             "incomplete": self.incomplete,
             "figures": [figure.to_json() for figure in self.figures],
-            "comparisons": [contrast.to_json() for contrast in self.contrasts],
+            "comparisons": [line.to_json() for line in self.comparisons],
         }
 
     @property
@@ -137,8 +137,8 @@ class Summary:
         tables = {"Over runs": [FIGURES, *(figure.cells() for figure in self.figures)]}
         if len(common_curriculum(self.runs).curriculum) > 1:
             tables["Retests"] = retest_cells(self.runs)
-        if self.contrasts:
-            tables["Transfer beside scratch"] = [COMPARISONS, *(contrast.cells() for contrast in self.contrasts)]
+        if self.comparisons:
+            tables["Transfer beside scratch"] = [COMPARISONS, *(line.cells() for line in self.comparisons)]
         return tables
 
 
@@ -174,7 +174,7 @@ def score_groups(
     found = [_of_group(group, scratch, frames, maximum) for group in groups]
     if not any(summary.figures for summary in found):
         raise RunError(f"no run has an evaluation within {frames} frames: ask for more --frames")
-    if scratch and not any(summary.contrasts for summary in found):
+    if scratch and not any(summary.comparisons for summary in found):
         raise RunError("the --scratch runs learn from scratch no task that the runs learn after or beside others")
     return found
 
@@ -209,9 +209,9 @@ def summarise(
         figures.append(_figure("mean forgetting", None, [mean_forgetting(run) for run in whole]))
     if len(longest.stages) > 1:
         figures.append(_figure("average over tasks", None, [average_over_tasks(run) for run in whole]))
-    contrasts = _contrasts(runs, scratch, frames, maximum) if scratch else ()
+    comparisons = _comparisons(runs, scratch, frames, maximum) if scratch else ()
     incomplete = tuple(run.name for run in runs if run not in whole)
-    return Summary(tuple(runs), incomplete, tuple(figure for figure in figures if figure), tuple(contrasts))
+    return Summary(tuple(runs), incomplete, tuple(figure for figure in figures if figure), tuple(comparisons))
 
 
 def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> Figure | None:
@@ -238,61 +238,24 @@ def _figure(
     return Figure(measure, task, Statistic.of(known), frames) if known else None
 
 
-def _contrasts(
+def _comparisons(
     runs: Sequence[RunScores], scratch: Sequence[RunScores], frames: int | None, maximum: float
-) -> list[Contrast]:
-    """Every task that runs learn after or beside others, and that scratch runs learn first and alone."""
-    found: list[Contrast] = []
+) -> list[ComparisonLine]:
+    """Compare every task that runs learn after or beside others with scratch runs that learn it first and alone."""
+    found: list[ComparisonLine] = []
     for task in common_curriculum(runs).stages:
-        ours = [run for run in runs if task in run.stages and not _from_scratch(run, task)]
-        theirs = [run for run in scratch if _from_scratch(run, task)]
-        if ours and theirs:
-            found += _of_scores(ours, theirs, task, frames)
-            found += _of_curves(ours, theirs, task, frames, maximum)
+        ours = [run for run in runs if task in run.stages and not from_scratch(run, task)]
+        theirs = [run for run in scratch if from_scratch(run, task)]
+        if not ours or not theirs:
+            continue
+        scores = scores_at_budget(ours, theirs, task, frames)
+        gains = {
+            "transfer - scratch": scores and scores.gain(difference),
+            "benefit, % of scratch": scores and scores.gain(percent_of_scratch),
+            "forward transfer": forward_transfer(ours, theirs, task, frames, maximum),
+        }
+        found += [ComparisonLine(name, task, gain) for name, gain in gains.items() if gain]
     return found
-
-
-def _of_scores(ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None) -> list[Contrast]:
-    """Both sides are scored at the same budget: where the shortest run ends, if that is before `frames`."""
-    ends = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task))]
-    budget = min(ends) if frames is None else min(frames, *ends)
-    counts = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task, budget))]
-
-    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
-        return _seed_scores(runs, lambda run: score_at(run, task, budget))
-
-    transfer, scratch = side(ours), side(theirs)
-    if not transfer or not scratch:
-        return []
-    measures: dict[str, Measure] = {"transfer - scratch": difference, "benefit, % of scratch": percent_of_scratch}
-    span = min(counts), max(counts)
-    return [Contrast(name, task, compare(transfer, scratch, measure), span) for name, measure in measures.items()]
-
-
-def _of_curves(
-    ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None, maximum: float
-) -> list[Contrast]:
-    """Areas of all curves are taken over the same frames: those that every one of them spans."""
-    shared = common_range([learning_curve(run, task, frames) for run in (*ours, *theirs)])
-    if shared is None:
-        return []
-    low, high = shared
-
-    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
-        return _seed_scores(runs, lambda run: area(learning_curve(run, task, frames), low, high, maximum))
-
-    gain = compare(side(ours), side(theirs), normalised_gain)
-    return [Contrast("forward transfer", task, gain, (int(low), int(high)))]
-
-
-def _seed_scores(runs: Sequence[RunScores], score: Callable[[RunScores], float | None]) -> list[SeedScore]:
-    scores = [(run.seed, score(run)) for run in runs]
-    return [SeedScore(seed, value) for seed, value in scores if value is not None]
-
-
-def _from_scratch(run: RunScores, task: str) -> bool:
-    """Whether it is the only task of the run's first stage."""
-    return run.stages.get(task) == 0 and run.curriculum[0] == {task}
 
 
 def _read(folders: Sequence[Path]) -> list[ScoredRun]:
