@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.experience import add_episode, episodes
-from benchmarks.table import Comparison, Effort, Sample
+from benchmarks.table import Effort, Sample, SpeedComparison
 from ctrlformer.config import Config
 from ctrlformer.config.presets import preset
 from ctrlformer.envs.tasks import action_repeat
@@ -31,7 +31,7 @@ SEED_STEPS, LEARNT_STEPS = 10, 30
 GIGABYTE = 1e9
 
 
-def training_memory(_: Effort) -> Comparison:
+def training_memory(_: Effort) -> SpeedComparison:
     child = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=False)
     if child.returncode:
         raise RunError(f"the training whose memory was to be measured failed: {child.stderr.strip().splitlines()[-1]}")
@@ -40,7 +40,7 @@ def training_memory(_: Effort) -> Comparison:
         f" evaluation and a checkpoint beside a replay filled with {preset('compact').training.replay_capacity:,}"
         " transitions; the reference is the limit"
     )
-    return Comparison(Sample.of([float(child.stdout)]), Sample.of([LIMIT]), "GB", note)
+    return SpeedComparison(Sample.of([float(child.stdout)]), Sample.of([LIMIT]), "GB", note)
 
 
 class FullReplays(StageOpener):

@@ -105,10 +105,10 @@ def test_wrong_wishes_about_a_sound_run(run: RunFolder, tmp_path: Path) -> None:
 def test_loading_a_run_never_imports_code_named_in_it(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "code_of_a_stranger.py").write_text("raise SystemExit('imported')\n")
+    (tmp_path / "untrusted_code.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = json.loads((run.path / "config.json").read_text())
-    for task in ("gym/code_of_a_stranger:Task-v0", "gym/code_of_a_stranger.sub:Task-v0"):
+    for task in ("gym/untrusted_code:Task-v0", "gym/untrusted_code.sub:Task-v0"):
         folder = tmp_path / task.replace("/", "-")
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config | {"tasks": [task]}))
@@ -116,4 +116,4 @@ def test_loading_a_run_never_imports_code_named_in_it(
             refused(call, folder)
         refused(ctrlformer.add, folder, "toy/slide", quiet=True)
         refused(ctrlformer.make_env, task)
-    assert "code_of_a_stranger" not in sys.modules
+    assert "untrusted_code" not in sys.modules

@@ -1,4 +1,4 @@
-"""The real commands on files from strangers, in this process: what they do is one of a few clear things."""
+"""The real commands on untrusted files, in this process: what they do is one of a few clear things."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_loss_that_is_not_a_number_is_caught_in_its_update(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(losses, part, spoilt)
                 patch.setattr(SacAgent, "update", lambda *words, spoilt=spoilt: spoilt.update(*words))
-                with pytest.raises(NonFiniteError, match="last checkpoint is kept"):
+                with pytest.raises(NonFiniteError, match="last checkpoint is intact"):
                     start(folder)
             assert spoilt.updating  # that update did not end
             assert_sound(folder, expected)

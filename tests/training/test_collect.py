@@ -31,7 +31,7 @@ TASK = "toy/reach"
 
 
 class Scripted:
-    """Acts by a fixed rule on what it sees; notes whether it was asked to explore."""
+    """ActingAgent by a fixed rule on what it sees; notes whether it was asked to explore."""
 
     def __init__(self) -> None:
         self.explored: list[bool] = []

@@ -210,7 +210,7 @@ def test_bad_input_to_the_command_is_one_line(
 
 def test_damaged_kept_observations_are_named(first: RunFolder, tmp_path: Path) -> None:
     run = first.copy(tmp_path / "run")
-    file = run.kept("toy/reach")
+    file = run.rehearsal_buffer("toy/reach")
     file.write_bytes(file.read_bytes()[:-1])
     said = SignalAt()
     with pytest.raises(CheckpointError, match="no usable checkpoint"):

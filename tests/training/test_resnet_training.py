@@ -160,7 +160,11 @@ def test_a_task_is_taken_up_and_the_old_one_kept(weights: Path, tmp_path: Path) 
     assert {"rehearsal_loss", "drift/toy/reach"} <= set(last)
     checksum = checkpoint.load(whole.checkpoints).state["trainer"]["kept"][TASK]
     agent = api.load(whole.path).learner
-    assert rehearsal.load(whole.kept(TASK), TASK, checksum, agent.outputs).observations.shape == (15, 3, FEATURES)
+    assert rehearsal.load(whole.rehearsal_buffer(TASK), TASK, checksum, agent.outputs).observations.shape == (
+        15,
+        3,
+        FEATURES,
+    )
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "broken", config, SignalAt(step=9, stage="toy/slide"))
     assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))

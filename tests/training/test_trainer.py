@@ -175,7 +175,7 @@ def test_a_signal_to_the_command_saves_and_resume_is_exact(
 
 def test_a_loss_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:
     config = small_config(agent__learning_rate=1e30)
-    with pytest.raises(NonFiniteError, match=r"last checkpoint is kept"):
+    with pytest.raises(NonFiniteError, match=r"last checkpoint is intact"):
         start(tmp_path / "run", config)
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
     for group in saved.tensors.values():

@@ -206,7 +206,7 @@ def retest_cells(runs: Sequence[RunScores]) -> list[list[str]]:
 
 
 def retest_matrix_markdown(runs: Sequence[RunScores]) -> str:
-    """The retest matrix as Markdown: mean over runs, with the population's deviation where there are several.
+    """The retest matrix as Markdown: mean over runs, with the std over runs where there are several.
 
     >>> row = {"stage": 0, "task": "toy/reach", "kind": "final", "frames": 100, "mean": 3.0}
     >>> print(retest_matrix_markdown([RunScores.of("a", 1, [row]), RunScores.of("b", 2, [row | {"mean": 5.0}])]))

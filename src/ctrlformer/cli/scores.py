@@ -41,12 +41,12 @@ from ctrlformer.analysis.transfer import (
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.storage.files import JSON, to_json, write_atomic
 
-FIGURES = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
-COMPARISONS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
+SCORE_HEADINGS = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
+COMPARISON_HEADINGS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class ScoreLine:
     """One line of the first table."""
 
     measure: str
@@ -110,7 +110,7 @@ class Summary:
     runs: tuple[RunScores, ...]
     incomplete: tuple[str, ...]
     """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
-    figures: tuple[Figure, ...]
+    lines: tuple[ScoreLine, ...]
     comparisons: tuple[ComparisonLine, ...]
     group: RunGroup | None = None
     """The settings that the runs have in common."""
@@ -124,7 +124,7 @@ class Summary:
             "notes": self.notes,
             "runs": [_run_json(run) for run in self.runs],
             "incomplete": self.incomplete,
-            "figures": [figure.to_json() for figure in self.figures],
+            "figures": [line.to_json() for line in self.lines],
             "comparisons": [line.to_json() for line in self.comparisons],
         }
 
@@ -134,11 +134,11 @@ class Summary:
 
     def tables(self) -> dict[str, Cells]:
         """The tables that have something to say, by title."""
-        tables = {"Over runs": [FIGURES, *(figure.cells() for figure in self.figures)]}
+        tables = {"Over runs": [SCORE_HEADINGS, *(line.cells() for line in self.lines)]}
         if len(common_curriculum(self.runs).curriculum) > 1:
             tables["Retests"] = retest_cells(self.runs)
         if self.comparisons:
-            tables["Transfer beside scratch"] = [COMPARISONS, *(line.cells() for line in self.comparisons)]
+            tables["Transfer beside scratch"] = [COMPARISON_HEADINGS, *(line.cells() for line in self.comparisons)]
         return tables
 
 
@@ -172,7 +172,7 @@ def score_groups(
     groups = grouped(runs)
     check_scratch(groups, scratch)
     found = [_of_group(group, scratch, frames, maximum) for group in groups]
-    if not any(summary.figures for summary in found):
+    if not any(summary.lines for summary in found):
         raise RunError(f"no run has an evaluation within {frames} frames: ask for more --frames")
     if scratch and not any(summary.comparisons for summary in found):
         raise RunError("the --scratch runs learn from scratch no task that the runs learn after or beside others")
@@ -203,39 +203,39 @@ def summarise(
     """Every measure of runs that differ in their seeds only, and of its tasks beside those learnt from scratch."""
     longest = common_curriculum(runs)
     whole = [run for run in runs if run.finished and run.curriculum == longest.curriculum]
-    figures = [_score(runs, task, frames) for task in longest.stages]
+    lines = [_score(runs, task, frames) for task in longest.stages]
     if len(longest.curriculum) > 1:
-        figures += [figure for task in longest.stages for figure in _retests(whole, task)]
-        figures.append(_figure("mean forgetting", None, [mean_forgetting(run) for run in whole]))
+        lines += [line for task in longest.stages for line in _retests(whole, task)]
+        lines.append(_line("mean forgetting", None, [mean_forgetting(run) for run in whole]))
     if len(longest.stages) > 1:
-        figures.append(_figure("average over tasks", None, [average_over_tasks(run) for run in whole]))
+        lines.append(_line("average over tasks", None, [average_over_tasks(run) for run in whole]))
     comparisons = _comparisons(runs, scratch, frames, maximum) if scratch else ()
     incomplete = tuple(run.name for run in runs if run not in whole)
-    return Summary(tuple(runs), incomplete, tuple(figure for figure in figures if figure), tuple(comparisons))
+    return Summary(tuple(runs), incomplete, tuple(line for line in lines if line), tuple(comparisons))
 
 
-def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> Figure | None:
+def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> ScoreLine | None:
     rows = [row for run in runs if (row := evaluation_at(run, task, budget))]
     counts = [row.frames for row in rows]
-    return _figure("score", task, [row.score for row in rows], (min(counts), max(counts)) if counts else None)
+    return _line("score", task, [row.score for row in rows], (min(counts), max(counts)) if counts else None)
 
 
-def _retests(runs: Sequence[RunScores], task: str) -> list[Figure | None]:
+def _retests(runs: Sequence[RunScores], task: str) -> list[ScoreLine | None]:
     changes = [change for run in runs if (change := retest_change(run, task))]
     return [
-        _figure("last retest", task, [change.after for change in changes]),
-        _figure("retest - final", task, [change.difference for change in changes]),
-        _figure("retest / final", task, [change.ratio for change in changes]),
-        _figure("forgetting", task, [forgetting(run, task) for run in runs]),
+        _line("last retest", task, [change.after for change in changes]),
+        _line("retest - final", task, [change.difference for change in changes]),
+        _line("retest / final", task, [change.ratio for change in changes]),
+        _line("forgetting", task, [forgetting(run, task) for run in runs]),
     ]
 
 
-def _figure(
+def _line(
     measure: str, task: str | None, values: Sequence[float | None], frames: tuple[int, int] | None = None
-) -> Figure | None:
+) -> ScoreLine | None:
     """None if no run has measured it."""
     known = [value for value in values if value is not None]
-    return Figure(measure, task, Statistic.of(known), frames) if known else None
+    return ScoreLine(measure, task, Statistic.of(known), frames) if known else None
 
 
 def _comparisons(

@@ -48,7 +48,7 @@ class Train:
     retest_every: int | None
     """Frames between two retests of earlier tasks during a stage; short for --transfer.retest-every-frames."""
     precision: Precision | None
-    """Of the networks' products; short for --training.precision."""
+    """Compute precision; short for --training.precision."""
     wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff]
     """Also log to Weights & Biases; short for --training.wandb."""
     env: Annotated[EnvConfig, tyro.conf.FlagConversionOff]
@@ -105,7 +105,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on exactly where a run stopped, in the middle of an episode too."""
+    """Continue exactly where a run stopped, in the middle of an episode too."""
 
     run: Run
     """Run folder."""
@@ -132,7 +132,7 @@ class Add:
     frames: int | None = None
     """Simulator steps for it; none takes the run's own budget of a task."""
     into: Path | None = None
-    """Leave RUN as it is and go on in a copy of it, in this new folder."""
+    """Leave RUN as it is and continue in a copy of it, in this new folder."""
     retest_every: int | None = None
     """Frames between two retests of earlier tasks; short for --transfer.retest-every-frames."""
     transfer: TransferConfig = TransferConfig()  # noqa: RUF009 (frozen)

@@ -28,11 +28,11 @@ def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B
     >>> observation.shape
     (84, 84, 9)
     """
-    from ctrlformer.envs.pixels import PixelEnv, blamed
+    from ctrlformer.envs.pixels import PixelEnv, wrap_errors
 
     task = canonical_task(task)
     repeat = action_repeat(task) if config.action_repeat is None else config.action_repeat
-    with blamed(TaskError, f"task {task!r} cannot be made"):
+    with wrap_errors(TaskError, f"task {task!r} cannot be made"):
         return PixelEnv(task, _make_simulator(task, config), repeat, config)
 
 

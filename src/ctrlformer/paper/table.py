@@ -36,7 +36,7 @@ FORMULAS = {
 
 @dataclass(frozen=True)
 class Ours:
-    """A figure over seeds."""
+    """A score over seeds, or a measure of two."""
 
     seeds: int
     mean: float | None

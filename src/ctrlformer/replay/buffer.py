@@ -53,13 +53,13 @@ class Sequences(NamedTuple):
 class Replay:
     """Holds the newest `capacity` steps of one task.
 
-    A folder makes it durable: `flush` when a checkpoint is written, `restore` to go on from one. A new
+    A folder makes it durable: `flush` when a checkpoint is written, `restore` to continue from one. A new
     `Replay` is empty and discards what its folder held. Episodes shorter than about 8 steps on average need
     more frames than the ring has, so fewer steps fit.
 
     Batches come on `device`. With `frames_on_device` the frames are kept there, and not in the machine's memory
-    (`machine.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Any thread may
-    call, but one at a time.
+    (`system.memory.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Any thread
+    may call, but one at a time.
 
     With `features` a frame is that many float32 numbers in place of a picture.
 

@@ -1,4 +1,4 @@
-"""What the page's tables and bars say: how well tasks are kept, and what earlier ones helped."""
+"""The page's tables and bars of forgetting and transfer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctrlformer.analysis.metrics import SUITE_MAXIMUM, RunScores, forgetting, re
 from ctrlformer.analysis.statistics import SeedScore, Statistic
 from ctrlformer.analysis.transfer import forward_transfer, from_scratch, scores_at_budget
 from ctrlformer.report.charts import Group, groups
-from ctrlformer.report.report_run import ToldRun
+from ctrlformer.report.report_run import ReportRun
 
 
 class Cell(NamedTuple):
@@ -38,7 +38,7 @@ class Matrix(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What a method keeps of old tasks, and what these help it with the next: the paper's Figure 1 in numbers."""
+    """Retained scores of old tasks, and transfer to the next: the paper's Figure 1 in numbers."""
 
     method: str
     task: str
@@ -52,7 +52,7 @@ class Effect(NamedTuple):
     scratch_seeds: int
 
 
-def retest_matrices(runs: Sequence[ToldRun]) -> list[Matrix]:
+def retest_matrices(runs: Sequence[ReportRun]) -> list[Matrix]:
     """One for every method and curriculum of several stages."""
     found: dict[tuple[str, str, tuple[frozenset[str], ...]], list[RunScores]] = {}
     for run in runs:
@@ -87,9 +87,9 @@ def _mean_and_range(values: Sequence[float]) -> str:
     """The mean, and its 95 % interval over seeds."""
     if not values:
         return ""
-    told = Statistic.of(values)
-    interval = told.mean_interval
-    return f"{told.mean:.0f}" + (f" [{interval.low:.0f}, {interval.high:.0f}]" if interval else "")
+    found = Statistic.of(values)
+    interval = found.mean_interval
+    return f"{found.mean:.0f}" + (f" [{interval.low:.0f}, {interval.high:.0f}]" if interval else "")
 
 
 def _forward_transfer(plain_method: str, task: str, runs: Sequence[RunScores], every: Sequence[Group]) -> str:
@@ -108,7 +108,7 @@ def _scratch_runs(plain_method: str, task: str, every: Sequence[Group]) -> list[
     return [run for group in same for run in group.runs if from_scratch(run, task)]
 
 
-def effects(runs: Sequence[ToldRun]) -> list[Effect]:
+def effects(runs: Sequence[ReportRun]) -> list[Effect]:
     """Every task that was learnt after others, beside the same task from scratch at the same number of frames."""
     every = groups(runs)
     return [_effect(group, _scratch_runs(group.plain_method, group.task, every)) for group in every if group.before]

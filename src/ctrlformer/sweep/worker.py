@@ -1,4 +1,4 @@
-"""One run of a sweep: started, or gone on with from wherever an earlier attempt came to.
+"""One run of a sweep: started, or resumed from where an earlier attempt stopped.
 
 As a program, `python -m ctrlformer.sweep.worker` reads a job from its standard input. It stops, and saves, when the
 process that started it dies.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctrlformer.agents.base import Policy
-from ctrlformer.envs.pixels import VIDEO_SIZE, Action, PixelEnv, Pixels
+from ctrlformer.envs.pixels import VIDEO_SIZE, ActionArray, PixelEnv, Pixels
 from ctrlformer.errors import NonFiniteError, RunError
 from ctrlformer.replay import Replay
 from ctrlformer.storage.files import replacing
@@ -23,7 +23,7 @@ TRAIN, EVALUATE, VIDEO = range(3)  # what an episode is for: part of its seed, s
 VIDEO_FPS = 20  # one picture per step
 
 
-class Acts(Protocol):
+class ActingAgent(Protocol):
     """What playing needs of an agent."""
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy: ...
@@ -42,7 +42,7 @@ def episode_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)  # 31 bits: every simulator takes them
 
 
-def checked_step(env: PixelEnv, action: Action) -> tuple[Pixels, float, bool, bool, int]:
+def checked_step(env: PixelEnv, action: ActionArray) -> tuple[Pixels, float, bool, bool, int]:
     """One step that stops at a reward or pixels no learning should see; the last item counts frames."""
     pixels, reward, terminated, truncated, info = env.step(action)
     if not math.isfinite(reward):
@@ -65,7 +65,7 @@ class Collector:
 
     def __init__(
         self,
-        agent: Acts,
+        agent: ActingAgent,
         env: PixelEnv,
         replay: Replay,
         place: tuple[int, int, int],
@@ -73,7 +73,7 @@ class Collector:
         read: Callable[[Pixels], NDArray[Any]] = lambda frame: frame,
     ) -> None:
         self.episode = 0  # number of the open episode, or of the next one when none is open
-        self.actions: list[Action] = []  # of the open episode; empty when none is open
+        self.actions: list[ActionArray] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
         self._agent, self._env, self._task, self._replay, self._read = agent, env, env.task, replay, read
         self._seeds = (place[0], TRAIN, *place[1:])
@@ -87,13 +87,13 @@ class Collector:
             self._policy = self._agent.policy(self._task, explore=True)
             self._replay.begin(self._newest_frame(self._pixels))
 
-    def choose(self, random: np.random.Generator | None) -> Action:
+    def choose(self, random: np.random.Generator | None) -> ActionArray:
         """The open episode's next action: random if given a generator, else the policy's."""
         if self._pixels is None or self._policy is None:
             raise RuntimeError("Collector.choose before Collector.begin: no episode is open")
         return self._random_action(random) if random else self._policy(self._pixels)
 
-    def step(self, action: Action) -> tuple[int, float | None]:
+    def step(self, action: ActionArray) -> tuple[int, float | None]:
         """Take the chosen action: the step's frames, and the return if the episode ended."""
         self._pixels, reward, terminated, truncated, frames = checked_step(self._env, action)
         self._replay.add(action, reward, terminated, self._newest_frame(self._pixels))
@@ -133,7 +133,7 @@ class Collector:
         self.actions, self.episode_return, self._pixels, self._policy = [], 0.0, None, None
         return total
 
-    def _random_action(self, random: np.random.Generator) -> Action:
+    def _random_action(self, random: np.random.Generator) -> ActionArray:
         return random.uniform(-1, 1, self._env.action_dim).astype(np.float32)
 
     def _newest_frame(self, pixels: Pixels) -> NDArray[Any]:
@@ -141,7 +141,7 @@ class Collector:
 
 
 def evaluate(
-    agent: Acts,
+    agent: ActingAgent,
     env: PixelEnv,
     task: str,
     episodes: int,
@@ -163,7 +163,7 @@ def evaluate(
 
 
 def play(
-    agent: Acts,
+    agent: ActingAgent,
     env: PixelEnv,
     task: str,
     seed: int,
@@ -185,7 +185,7 @@ def play(
     return total
 
 
-def record_video(agent: Acts, env: PixelEnv, task: str, seed: int, path: Path) -> float:
+def record_video(agent: ActingAgent, env: PixelEnv, task: str, seed: int, path: Path) -> float:
     """Film one episode with the mean action into an MP4; gives its return."""
     with film(path, VIDEO_SIZE) as show:
         return play(

@@ -13,16 +13,16 @@ import numpy as np
 from ctrlformer.agents import Agent
 from ctrlformer.config import StageConfig
 from ctrlformer.envs import make_env
-from ctrlformer.envs.pixels import Action, PixelEnv
+from ctrlformer.envs.pixels import ActionArray, PixelEnv
 from ctrlformer.replay import Replay, ring_bytes
-from ctrlformer.replay.rehearsal import Kept, Rehearser
+from ctrlformer.replay.rehearsal import RehearsalBuffer, RehearsalSampler
 from ctrlformer.storage.checkpoint import Checkpoint
 from ctrlformer.storage.files import JSON
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.system.memory import fits_on_device
 from ctrlformer.training.callbacks import StageInfo
 from ctrlformer.training.collect import Collector
-from ctrlformer.training.prefetch import Draws
+from ctrlformer.training.prefetch import BatchPrefetcher
 from ctrlformer.training.progress import Averages, TaskProgress
 from ctrlformer.training.state import LaneState, OpenEpisode, TrainerState
 
@@ -36,7 +36,7 @@ class Lane:
     eval_env: PixelEnv
     replay: Replay
     collector: Collector
-    batches: Draws
+    batches: BatchPrefetcher
     rng: np.random.Generator
     """Decides random actions and batches."""
     random_start: bool
@@ -57,12 +57,12 @@ class Lane:
         left = steps_left * self.batches.updates / self.update_every
         return done.updates / (done.updates + left) if left else 1.0
 
-    def choose(self, seed_steps: int) -> Action:
+    def choose(self, seed_steps: int) -> ActionArray:
         """Choose the next action, at random in the first steps."""
         at_random = self.random_start and self.progress.steps < seed_steps
         return self.collector.choose(self.rng if at_random else None)
 
-    def play(self, action: Action, seed_steps: int, budget: int) -> tuple[int, float | None]:
+    def play(self, action: ActionArray, seed_steps: int, budget: int) -> tuple[int, float | None]:
         """What happens beside the updates: the step, and the draw for the next ones if there will be any."""
         frames, episode_return = self.collector.step(action)
         if self.learns_after(self.progress.steps + 1, seed_steps) and self.progress.frames + frames < budget:
@@ -117,11 +117,11 @@ class StageOpener:
         self._run, self._config, self._agent, self._say = run, run.config, agent, say
 
     @contextmanager
-    def open(self, number: int, saved: list[SavedLane], kept: list[Kept]) -> Iterator[Stage]:
+    def open(self, number: int, saved: list[SavedLane], buffers: list[RehearsalBuffer]) -> Iterator[Stage]:
         """Open the stage of that number; add a task that the agent does not know yet."""
         config = self._config.stages[number]
-        rehearse = config.transfer.protect == "rehearse" and kept
-        rehearser = Rehearser(kept, config.transfer.rehearsal_batch) if rehearse else None
+        rehearse = config.transfer.protect == "rehearse" and buffers
+        sampler = RehearsalSampler(buffers, config.transfer.rehearsal_batch) if rehearse else None
         with ExitStack() as stack:
             player = stack.enter_context(ThreadPoolExecutor(1, "player"))
             envs = [stack.enter_context(self._played(player, task)) for task in config.tasks]
@@ -132,7 +132,7 @@ class StageOpener:
             for index, env in enumerate(envs):
                 eval_env = stack.enter_context(closing(make_env(env.task, self._config.env)))
                 replay = saved[index].replay if saved else self.replay(env.task, env.action_dim, None)
-                lanes.append(self._new_lane((number, index), env, eval_env, replay, rehearser))
+                lanes.append(self._new_lane((number, index), env, eval_env, replay, sampler))
                 if saved:
                     player.submit(self._restore, lanes[-1], saved[index]).result()
             yield Stage(number, config, lanes, player)
@@ -166,7 +166,12 @@ class StageOpener:
             player.submit(env.close).result()
 
     def _new_lane(
-        self, place: tuple[int, int], env: PixelEnv, eval_env: PixelEnv, replay: Replay, rehearser: Rehearser | None
+        self,
+        place: tuple[int, int],
+        env: PixelEnv,
+        eval_env: PixelEnv,
+        replay: Replay,
+        sampler: RehearsalSampler | None,
     ) -> Lane:
         """`place` is the numbers of the stage and of the lane in it: seeds follow from it."""
         agent, settings, transfer = self._agent, self._config.agent, self._config.stages[place[0]].transfer
@@ -177,9 +182,9 @@ class StageOpener:
             eval_env=eval_env,
             replay=replay,
             collector=Collector(agent, env, replay, (self._config.seed, *place), read=agent.reader.read),
-            batches=Draws(replay, rng, agent.draw, settings.updates_per_step, rehearser),
+            batches=BatchPrefetcher(replay, rng, agent.draw, settings.updates_per_step, sampler),
             rng=rng,
-            random_start=transfer.random_start or not agent.knows_how(env.task),
+            random_start=transfer.random_start or not agent.has_copied_heads(env.task),
             update_every=settings.update_every,
         )
 

@@ -24,7 +24,7 @@ from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.errors import NonFiniteError, RenderError, RunError, TaskError
 from ctrlformer.replay import rehearsal
-from ctrlformer.replay.rehearsal import Kept
+from ctrlformer.replay.rehearsal import RehearsalBuffer
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.checkpoint import Checkpoint
 from ctrlformer.storage.files import JSON, reason, write_atomic
@@ -34,18 +34,18 @@ from ctrlformer.training.callbacks import Callback, CallbackList, StepInfo
 from ctrlformer.training.collect import Abandoned, evaluate
 from ctrlformer.training.loggers import FOLDERS as LOGGER_FOLDERS
 from ctrlformer.training.loggers import open_loggers
-from ctrlformer.training.prefetch import Drawn
+from ctrlformer.training.prefetch import PrefetchedBatch
 from ctrlformer.training.progress import TrainingProgress
 from ctrlformer.training.run_report import RunReport
 from ctrlformer.training.signals import StopRequest
 from ctrlformer.training.stage import Lane, SavedLane, Stage, StageOpener
 from ctrlformer.training.state import LaneState, OpenEpisode, TrainerState, must_fit
 
-KEEP = 1  # marks the random numbers that choose which observations are kept
+REHEARSAL = 1  # marks the random numbers that choose the observations of a rehearsal buffer
 
 
 class Trainer:
-    """Learns the stages of a run folder's config, from the start or from its newest checkpoint."""
+    """Trains the stages of a run folder's config, from the start or from its newest checkpoint."""
 
     def __init__(self, run: RunFolder, callbacks: Sequence[Callback], stop: StopRequest) -> None:
         self.run, self.config = run, run.config
@@ -57,7 +57,7 @@ class Trainer:
         self._stop = stop
         self._opener = StageOpener(run, self.agent, self._callbacks.on_message)
         self._saved_lanes: list[SavedLane] = []
-        self._kept: list[Kept] = []  # of the earlier stages' tasks
+        self._buffers: list[RehearsalBuffer] = []  # of the earlier stages' tasks
         self._saved_frames: int | None = None
         self._log_started = self._clock_started = time.monotonic()
         self._learning_seconds = 0.0  # inside updates since the last log row
@@ -67,19 +67,19 @@ class Trainer:
 
         After a signal it saves, then raises `KeyboardInterrupt` or `SystemExit`.
         """
-        self.run.keep_inside(*LOGGER_FOLDERS)
+        self.run.refuse_links(*LOGGER_FOLDERS)
         loggers = open_loggers(self.run.path, self.config, self.progress.frames, self._callbacks.on_message)
         self._callbacks = CallbackList([*loggers, RunReport(self.run), *self._own_callbacks])
         try:
             while not self._finished and not self._stopping:
                 saved, self._saved_lanes = self._saved_lanes, []
-                with self._opener.open(self.progress.stage, saved, self._kept) as stage:
+                with self._opener.open(self.progress.stage, saved, self._buffers) as stage:
                     self.progress.tasks = [lane.progress for lane in stage.lanes]
                     self._learn_stage(stage)
             if self._stop.asked:
                 self._stop.leave()
         except (NonFiniteError, RenderError, TaskError) as error:
-            raise type(error)(f"{error} (stopped in {self.run.path}; its last checkpoint is kept)") from error
+            raise type(error)(f"{error} (stopped in {self.run.path}; its last checkpoint is intact)") from error
         finally:
             self._callbacks.on_stop(self._finished)
 
@@ -96,8 +96,8 @@ class Trainer:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
         state = restore_agent(self.agent, saved)
         self.progress = state.position
-        self._kept = [
-            rehearsal.load(self.run.kept(task), task, checksum, self.agent.outputs)
+        self._buffers = [
+            rehearsal.load(self.run.rehearsal_buffer(task), task, checksum, self.agent.outputs)
             for task, checksum in state.kept.items()
         ]
         with must_fit(saved.path):
@@ -131,9 +131,9 @@ class Trainer:
 
     def _end(self, stage: Stage) -> None:
         for lane in stage.lanes:
-            self._kept.append(self._keep(stage, lane))
+            self._buffers.append(self._store_observations(stage, lane))
             lane.replay.flush()
-        self._keep_encoder()
+        self._save_encoder()
         self._count_minutes()
         ended, self.progress = stage.info, self.progress.next_stage()
         self._save([])
@@ -157,21 +157,22 @@ class Trainer:
             self._log(lane)
         self._callbacks.on_step(StepInfo(lane.task, stage.info, self.progress.frames, episode_return))
 
-    def _update(self, stage: Stage, lane: Lane, drawn: Drawn) -> None:
+    def _update(self, stage: Stage, lane: Lane, drawn: PrefetchedBatch) -> None:
         started = time.monotonic()
         done = lane.updates_done(stage.config.frames)
         lane.averages.add(self.agent.update(lane.task, drawn.batch, done, drawn.rehearsal))
         lane.progress.updates += 1
         self._learning_seconds += time.monotonic() - started
 
-    def _keep(self, stage: Stage, lane: Lane) -> Kept:
-        """Observations of a task just learnt, with what its policy makes of them: later stages are held to these."""
-        place = (self.config.seed, self.progress.stage, stage.lanes.index(lane), KEEP)
+    def _store_observations(self, stage: Stage, lane: Lane) -> RehearsalBuffer:
+        """Store observations of a task just learnt with its policy's outputs: later stages are held to these."""
+        place = (self.config.seed, self.progress.stage, stage.lanes.index(lane), REHEARSAL)
         shown = lane.replay.observations(np.random.default_rng(place), stage.config.transfer.kept_observations)
-        return rehearsal.keep(self.run.kept(lane.task), lane.task, shown, self.agent.outputs(lane.task, shown))
+        file = self.run.rehearsal_buffer(lane.task)
+        return rehearsal.store(file, lane.task, shown, self.agent.outputs(lane.task, shown))
 
-    def _keep_encoder(self) -> None:
-        """What the encoder is now, to be compared with what later stages make of it; a world model has none."""
+    def _save_encoder(self) -> None:
+        """Save the encoder as it is now, to compare it with those of later stages; a world model has none."""
         file, encoder = self.run.stage_encoder(self.progress.stage), self.agent.tensors().get("encoder")
         if encoder is None:
             return
@@ -200,7 +201,7 @@ class Trainer:
 
     def _retest_due(self, stage: Stage) -> bool:
         last, now, every = self.progress.retested, stage.frames, stage.config.transfer.retest_every_frames
-        if not self._kept:  # the first stage
+        if not self._buffers:  # the first stage
             return False
         if stage.ended:
             return last is None or last < now
@@ -209,7 +210,7 @@ class Trainer:
     def _retest(self, stage: Stage) -> None:
         """Score every earlier task with its own heads and the encoder as it is now."""
         steps = stage.next_lane.progress.steps
-        for old in self._kept[self.progress.retests :]:
+        for old in self._buffers[self.progress.retests :]:
             with closing(make_env(old.task, self.config.env)) as env:
                 returns = self._play(stage, env, self.config.training.final_episodes)
             self.progress.retests += 1
@@ -270,9 +271,9 @@ class Trainer:
         self._callbacks.on_log(row, self.progress.frames)
 
     def _drift(self) -> dict[str, float]:
-        """How far every earlier task's features have moved since its stage's end, on observations kept then."""
+        """Measure how far the features of earlier tasks have moved since their stages' ends, on stored observations."""
         drifts = {}
-        for old in self._kept:
+        for old in self._buffers:
             shown = old.shown()
             now = self.agent.outputs(old.task, shown.observations).features.cpu()
             drifts[f"drift/{old.task}"] = float(losses.squared_drift(now, shown.outputs.features, shown.spread).sqrt())
@@ -294,7 +295,7 @@ class Trainer:
         trainer: dict[str, JSON] = {
             "position": dataclasses.asdict(self.progress),
             "action_dims": self.agent.action_dims,
-            "kept": {old.task: old.checksum for old in self._kept},
+            "kept": {old.task: old.checksum for old in self._buffers},
             "lanes": {lane.task: dataclasses.asdict(LaneState.capture(lane)) for lane in lanes},
             "logs": self.run.log_positions(),
         }
