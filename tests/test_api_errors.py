@@ -39,8 +39,8 @@ def test_every_kind_is_of_the_family() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(kinds) == 7
     assert all(issubclass(kind, CtrlFormerError) for kind in kinds)
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    assert all(f"`{kind.__name__}`" in readme for kind in kinds)  # every one is documented
+    page = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
+    assert all(f"`{kind.__name__}`" in page for kind in kinds)  # every one is documented
 
 
 @pytest.mark.parametrize("path", ["absent", "file", "a/b/c", "x" * 300, "nul\0byte", "/dev/null", "/proc/1/mem"])
