@@ -51,7 +51,6 @@ class Agent(Protocol):
     tasks: list[str]
     updates: int
     reader: FrameReader
-    frame_size: int  # side of the pictures that it stores of frames
 
     @property
     def action_dims(self) -> dict[str, int]:

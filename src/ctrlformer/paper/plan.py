@@ -15,6 +15,7 @@ from typing import Literal
 
 from ctrlformer.config import Config, StageConfig, differences
 from ctrlformer.config.presets import PRESETS, make_config
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.envs.tasks import action_repeat, canonical_task
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.paper.experiments import WEIGHTS, Curriculum, Experiment, MethodSettings, Scale, check_names
@@ -23,8 +24,6 @@ from ctrlformer.storage.run_folder import CONFIG, RunFolder
 RUNS = "runs"
 """Folder of the runs inside `--out`."""
 DECIDED_AT_START = {"training.precision", WEIGHTS, "encoder.weights_sha256"}  # a run's config has them filled in
-CHANNELS, FLOAT_BYTES = 3, 4
-RESNET_FEATURES = 32  # of a frame, as a multiple of the ResNet's width
 
 RunState = Literal["new", "begun", "finished"]
 
@@ -59,20 +58,11 @@ class PlannedRun:
 
     def disk(self) -> int:
         """Bytes of its replay and of the observations it keeps of this and earlier tasks; checkpoints come on top."""
-        frame = self._frame_bytes()
+        frame = stored_frame(self.config).bytes
         capacity = self.config.training.replay_capacity
         replay = sum(min(capacity, self.stage.frames // self.repeat(task)) * frame for task in self.stage.tasks)
         kept = self.stage.transfer.kept_observations * self.config.env.frame_stack * frame  # whole stacks
         return replay + kept * len(self.config.all_tasks)
-
-    def _frame_bytes(self) -> int:
-        encoder = self.config.encoder
-        if encoder.kind == "resnet50":
-            return encoder.resnet_width * RESNET_FEATURES * FLOAT_BYTES
-        side = self.config.env.image_size
-        if self.config.agent.kind == "dreamer":
-            side = min(side, self.config.dreamer.frame_size)
-        return side**2 * CHANNELS
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ctrlformer.agents import Agent
 from ctrlformer.config import StageConfig
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.envs import make_env
 from ctrlformer.envs.pixels import ActionArray, PixelEnv
 from ctrlformer.replay import Replay, ring_bytes
@@ -147,14 +148,14 @@ class StageOpener:
 
     def replay(self, task: str, action_dim: int, saved: Mapping[str, JSON] | None) -> Replay:
         """A task's replay, empty or as it was at a checkpoint."""
-        settings, device, features = self._config.training, self._agent.device, self._agent.reader.features
-        shape = (settings.replay_capacity, action_dim, self._agent.frame_size, self._config.env.frame_stack)
-        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape, features), device)
-        on_device = settings.replay_on == "device" or fits
+        settings, device, frame = self._config.training, self._agent.device, stored_frame(self._config)
+        shape = (settings.replay_capacity, action_dim, frame.size, self._config.env.frame_stack)
+        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape, frame.features), device)
+        where: Any = {"device": device, "frames_on_device": settings.replay_on == "device" or fits}
         folder = self._run.replay(task)
         if saved is None:
-            return Replay(folder, *shape, features=features, device=device, frames_on_device=on_device)
-        return Replay.restore(folder, saved, *shape, features=features, device=device, frames_on_device=on_device)
+            return Replay(folder, *shape, features=frame.features, **where)
+        return Replay.restore(folder, saved, *shape, features=frame.features, **where)
 
     @contextmanager
     def _played(self, player: ThreadPoolExecutor, task: str) -> Iterator[PixelEnv]:
