@@ -58,7 +58,7 @@ class FullReplays(StageOpener):
 class FullReplayTrainer(Trainer):
     def __init__(self, run: RunFolder, callbacks: Sequence[Callback], stop: StopRequest) -> None:
         super().__init__(run, callbacks, stop)
-        self._opener = FullReplays(run, self.agent, self._callbacks.on_message)
+        self._opener = FullReplays(run, self.agent, self._say)
 
 
 def short_config() -> Config:

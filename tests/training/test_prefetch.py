@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ctrlformer.replay import Batch, Replay
-from ctrlformer.replay.rehearsal import Outputs, RehearsalSampler, keep
+from ctrlformer.replay.rehearsal import Outputs, RehearsalSampler, store
 from ctrlformer.training.prefetch import BatchPrefetcher, PrefetchedBatch
 
 
@@ -56,7 +56,7 @@ def test_a_step_that_comes_after_the_draw_is_not_in_it() -> None:
 def test_kept_observations_are_drawn_with_each_batch(tmp_path: Path) -> None:
     pixels = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(-1, 12, 12, 9)
     outputs = Outputs(*(torch.arange(5.0)[:, None] for _ in range(3)))
-    rehearsal = RehearsalSampler([keep(tmp_path / "old.safetensors", "old", pixels, outputs)], 3)
+    rehearsal = RehearsalSampler([store(tmp_path / "old.safetensors", "old", pixels, outputs)], 3)
     drawn, again = (BatchPrefetcher(filled(), np.random.default_rng(5), sample, 2, rehearsal).take() for _ in range(2))
     for mine, theirs in zip(drawn, again, strict=True):
         assert mine.rehearsal is not None

@@ -51,11 +51,11 @@ class Trainer:
         self.run, self.config = run, run.config
         self._own_callbacks, self._callbacks = callbacks, CallbackList(callbacks)
         device = choose_device(self.config.training.device)
-        compiled = use_compiler(self.config.training.compile, device, self._callbacks.on_message)
+        compiled = use_compiler(self.config.training.compile, device, self._say)
         self.agent = make_agent(self.config, device, self.config.seed, compiled)
         self.progress = TrainingProgress()
         self._stop = stop
-        self._opener = StageOpener(run, self.agent, self._callbacks.on_message)
+        self._opener = StageOpener(run, self.agent, self._say)
         self._saved_lanes: list[SavedLane] = []
         self._buffers: list[RehearsalBuffer] = []  # of the earlier stages' tasks
         self._saved_frames: int | None = None
@@ -68,7 +68,7 @@ class Trainer:
         After a signal it saves, then raises `KeyboardInterrupt` or `SystemExit`.
         """
         self.run.refuse_links(*LOGGER_FOLDERS)
-        loggers = open_loggers(self.run.path, self.config, self.progress.frames, self._callbacks.on_message)
+        loggers = open_loggers(self.run.path, self.config, self.progress.frames, self._say)
         self._callbacks = CallbackList([*loggers, RunReport(self.run), *self._own_callbacks])
         try:
             while not self._finished and not self._stopping:
@@ -82,6 +82,9 @@ class Trainer:
             raise type(error)(f"{error} (stopped in {self.run.path}; its last checkpoint is intact)") from error
         finally:
             self._callbacks.on_stop(self._finished)
+
+    def _say(self, text: str) -> None:
+        self._callbacks.on_message(text)
 
     @property
     def _finished(self) -> bool:
