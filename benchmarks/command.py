@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import env_rows, memory_rows, replay_rows, start_rows, task_rows, training_rows, update_rows
-from benchmarks.table import AHEAD, FULL, QUICK, Aim, Comparison, Effort, Row, as_table
+from benchmarks.table import AHEAD, FULL, QUICK, Aim, Effort, SpeedComparison, TableRow, as_table
 from ctrlformer.errors import ConfigError
 from ctrlformer.storage.files import JSON, to_json, write_atomic
 from ctrlformer.storage.provenance import source_commit
@@ -26,7 +26,7 @@ INSTALL = "skipped: pip install 'ctrlformer[bench]'"
 
 
 class Measurement(NamedTuple):
-    measure: Callable[[Effort], Comparison]
+    measure: Callable[[Effort], SpeedComparison]
     aim: Aim
     quick: float  # seconds it takes about, with --quick
     full: float
@@ -65,7 +65,7 @@ def main(names: Sequence[str], quick: bool, json_file: Path | None) -> None:
     keep_freed_memory()
     console, machine = Console(highlight=False), describe_machine(quick)
     console.print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()), soft_wrap=True)
-    clock, rows = Remaining(chosen, quick), list[Row]()
+    clock, rows = Remaining(chosen, quick), list[TableRow]()
     for number, name in enumerate(chosen, start=1):
         say = f"[{number}/{len(chosen)}] {name} ... about {clock.left()} left in all"
         console.print(say, markup=False, soft_wrap=True)
@@ -79,12 +79,12 @@ def main(names: Sequence[str], quick: bool, json_file: Path | None) -> None:
         console.print(f"{row.name}: {row.to_json()['note']}", markup=False, soft_wrap=True)
 
 
-def measure(name: str, effort: Effort) -> Row:
+def measure(name: str, effort: Effort) -> TableRow:
     """One row; a word in its place where the peer it needs is not installed."""
     wanted = MEASUREMENTS[name]
     if wanted.needs is not None and importlib.util.find_spec(wanted.needs) is None:
-        return Row(name, wanted.aim, None, INSTALL)
-    return Row(name, wanted.aim, wanted.measure(effort))
+        return TableRow(name, wanted.aim, None, INSTALL)
+    return TableRow(name, wanted.aim, wanted.measure(effort))
 
 
 def describe_machine(quick: bool) -> dict[str, JSON]:

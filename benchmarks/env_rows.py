@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.table import Comparison, Effort, Sample, alternate
+from benchmarks.table import Effort, Sample, SpeedComparison, alternate
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs import make_env
 from ctrlformer.envs.gl import use_backend
@@ -73,7 +73,7 @@ class _Repeated:
         return getattr(self._env, name)
 
 
-def env_step(effort: Effort) -> Comparison:
+def env_step(effort: Effort) -> SpeedComparison:
     config = EnvConfig()
     rng = np.random.default_rng(0)
     with closing(make_env(TASK, config)) as env, closing(WrappedTask(config, env.action_repeat)) as wrapped:
@@ -95,7 +95,7 @@ def env_step(effort: Effort) -> Comparison:
         f" step; resets included; pixels differ by {difference:.3f} of 255 on average over the same states"
     )
     mine, theirs = (_per_step(sample) for sample in times)
-    return Comparison(mine, theirs, "s", note, sound=difference < LARGEST_DIFFERENCE)
+    return SpeedComparison(mine, theirs, "s", note, sound=difference < LARGEST_DIFFERENCE)
 
 
 def mean_difference(ours: list[NDArray[np.uint8]], reference: list[NDArray[np.uint8]]) -> float:

@@ -16,7 +16,7 @@ EPISODE_STEPS = 125  # as cartpole: 1000 frames, 8 a step
 SIZE, STACK = 84, 3
 
 
-class Episode(NamedTuple):
+class RecordedEpisode(NamedTuple):
     frames: NDArray[np.uint8]  # (T + 1, 84, 84, 3)
     action: NDArray[np.float32]  # (T, A)
     reward: NDArray[np.float32]  # (T,)
@@ -32,12 +32,12 @@ class Transition(NamedTuple):
 
 
 @functools.cache
-def episodes(steps: int) -> tuple[Episode, ...]:
+def episodes(steps: int) -> tuple[RecordedEpisode, ...]:
     """`steps` steps, the last episode perhaps a short one."""
     rng = np.random.default_rng(0)
     lengths = [min(EPISODE_STEPS, steps - start) for start in range(0, steps, EPISODE_STEPS)]
     return tuple(
-        Episode(
+        RecordedEpisode(
             rng.integers(256, size=(length + 1, SIZE, SIZE, 3), dtype=np.uint8),
             rng.uniform(-1, 1, (length, ACTIONS)).astype(np.float32),
             rng.random(length, np.float32),
@@ -54,7 +54,7 @@ def filled_replay(steps: int) -> Replay:
     return replay
 
 
-def add_episode(replay: Replay, episode: Episode) -> None:
+def add_episode(replay: Replay, episode: RecordedEpisode) -> None:
     replay.begin(episode.frames[0])
     for action, reward, frame in zip(episode.action, episode.reward, episode.frames[1:], strict=True):
         replay.add(action, float(reward), False, frame)

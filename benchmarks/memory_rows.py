@@ -7,11 +7,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.experience import add_episode, episodes
-from benchmarks.table import Comparison, Effort, Sample
+from benchmarks.table import Effort, Sample, SpeedComparison
 from ctrlformer.config import Config
 from ctrlformer.config.presets import preset
 from ctrlformer.envs.tasks import action_repeat
@@ -20,7 +20,7 @@ from ctrlformer.replay import Replay
 from ctrlformer.storage.files import JSON
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.system.memory import keep_freed_memory
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import Callback
 from ctrlformer.training.signals import StopRequest
 from ctrlformer.training.stage import StageOpener
 from ctrlformer.training.trainer import Trainer
@@ -31,7 +31,7 @@ SEED_STEPS, LEARNT_STEPS = 10, 30
 GIGABYTE = 1e9
 
 
-def training_memory(_: Effort) -> Comparison:
+def training_memory(_: Effort) -> SpeedComparison:
     child = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=False)
     if child.returncode:
         raise RunError(f"the training whose memory was to be measured failed: {child.stderr.strip().splitlines()[-1]}")
@@ -40,7 +40,7 @@ def training_memory(_: Effort) -> Comparison:
         f" evaluation and a checkpoint beside a replay filled with {preset('compact').training.replay_capacity:,}"
         " transitions; the reference is the limit"
     )
-    return Comparison(Sample.of([float(child.stdout)]), Sample.of([LIMIT]), "GB", note)
+    return SpeedComparison(Sample.of([float(child.stdout)]), Sample.of([LIMIT]), "GB", note)
 
 
 class FullReplays(StageOpener):
@@ -56,9 +56,9 @@ class FullReplays(StageOpener):
 
 
 class FullReplayTrainer(Trainer):
-    def __init__(self, run: RunFolder, progress: Progress, stop: StopRequest) -> None:
-        super().__init__(run, progress, stop)
-        self._opener = FullReplays(run, self.agent, progress.say)
+    def __init__(self, run: RunFolder, callbacks: Sequence[Callback], stop: StopRequest) -> None:
+        super().__init__(run, callbacks, stop)
+        self._opener = FullReplays(run, self.agent, self._say)
 
 
 def short_config() -> Config:
@@ -74,7 +74,7 @@ def main() -> None:
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder, StopRequest() as stop:
         run = RunFolder.create(Path(folder, "run"), short_config())
-        FullReplayTrainer(run, Progress(), stop).learn()
+        FullReplayTrainer(run, [], stop).learn()
     print(peak_bytes() / GIGABYTE)
 
 

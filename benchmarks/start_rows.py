@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.table import Comparison, Effort, Sample
+from benchmarks.table import Effort, Sample, SpeedComparison
 from ctrlformer.config.presets import preset
 from ctrlformer.errors import RunError
 from ctrlformer.storage.files import parse_json, read_bounded
@@ -21,17 +21,17 @@ LOOK_EVERY = 0.05
 COMMAND = [sys.executable, "-m", "ctrlformer"]
 
 
-def help_text(effort: Effort) -> Comparison:
+def help_text(effort: Effort) -> SpeedComparison:
     seconds = []
     for _ in range(2 * effort.repeats):
         started = time.perf_counter()
         subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
         seconds.append(time.perf_counter() - started)
     note = "python -m ctrlformer --help in a fresh process; the reference is the limit"
-    return Comparison(Sample.of(seconds), Sample.of([HELP_LIMIT]), "s", note)
+    return SpeedComparison(Sample.of(seconds), Sample.of([HELP_LIMIT]), "s", note)
 
 
-def first_update(_: Effort) -> Comparison:
+def first_update(_: Effort) -> SpeedComparison:
     words = ["train", "cartpole_swingup", "--preset", "compact", "--training.log-every-steps", "1"]
     words += ["--training.seed-steps", str(RANDOM_STEPS), "--training.eval-episodes", "1"]
     first_step, seconds = seconds_to_first_update(words)
@@ -42,7 +42,7 @@ def first_update(_: Effort) -> Comparison:
         f" of {usual.eval_episodes} in the first evaluation; the first random step was done after {first_step:.1f} s;"
         " the reference is the limit"
     )
-    return Comparison(Sample.of([seconds]), Sample.of([UPDATE_LIMIT]), "s", note)
+    return SpeedComparison(Sample.of([seconds]), Sample.of([UPDATE_LIMIT]), "s", note)
 
 
 def seconds_to_first_update(words: list[str]) -> tuple[float, float]:

@@ -59,7 +59,7 @@ class Sample(NamedTuple):
         return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})" if self.repeats > 1 else f"{self.median:.3g}"
 
 
-class Comparison(NamedTuple):
+class SpeedComparison(NamedTuple):
     """Ours beside the reference, in the same unit."""
 
     ours: Sample
@@ -100,12 +100,12 @@ AHEAD = Aim(1.0, more=True)
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One line of the table; `comparison` is none where the reference is not installed."""
 
     name: str
     aim: Aim
-    comparison: Comparison | None
+    comparison: SpeedComparison | None
     skipped: str = ""
 
     @property
@@ -181,7 +181,7 @@ def _short(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def as_table(rows: Sequence[Row]) -> Table:
+def as_table(rows: Sequence[TableRow]) -> Table:
     table = Table(
         "row", "ours", "reference", "unit", "ratio", "aim", "", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
     )

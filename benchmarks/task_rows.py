@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from benchmarks.experience import ACTIONS
-from benchmarks.table import Aim, Comparison, Effort, Sample, in_turn
+from benchmarks.table import Aim, Effort, Sample, SpeedComparison, in_turn
 from benchmarks.update_rows import batch_for, one_thread, with_agent
 from ctrlformer.agents import SacAgent
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.replay import Batch
 from ctrlformer.storage.files import JSON
 
-Attention = Literal["joint", "causal"]
+AttentionLayer = Literal["joint", "causal"]
 COUNTS = (1, 4, 16, 64)
 WITHIN = Aim(round(1 / 1.1, 3))  # at most 1.1 times the time of a single task
 LITTLE = 4  # transitions with which a task is learnt a little
@@ -28,7 +28,7 @@ MEGABYTE = 1e6
 class Load(NamedTuple):
     """What an agent with so many tasks costs."""
 
-    attention: Attention
+    attention: AttentionLayer
     tasks: int
     parameters: int
     first: Sample  # seconds of an update of its first task
@@ -48,17 +48,17 @@ class Load(NamedTuple):
         }
 
 
-def first_task(effort: Effort) -> Comparison:
+def first_task(effort: Effort) -> SpeedComparison:
     note = "the first task's update with causal attention: later tasks cost it nothing, whatever their number"
     return _compared(effort, lambda load: load.first, note)
 
 
-def newest_task(effort: Effort) -> Comparison:
+def newest_task(effort: Effort) -> SpeedComparison:
     note = "the newest task's update with causal attention: its token reads those of all earlier tasks"
     return _compared(effort, lambda load: load.newest, note)
 
 
-def _compared(effort: Effort, update: Callable[[Load], Sample], note: str) -> Comparison:
+def _compared(effort: Effort, update: Callable[[Load], Sample], note: str) -> SpeedComparison:
     """64 tasks beside one, causal; everything that was measured goes into the file."""
     loads = measured(effort)
     one, *_, many = (load for load in loads if load.attention == "causal")
@@ -68,7 +68,7 @@ def _compared(effort: Effort, update: Callable[[Load], Sample], note: str) -> Co
         f" {', '.join(map(str, COUNTS))} tasks takes {', '.join(joint)} times as long as with one;"
         f" {many.tasks} causal tasks have {many.parameters:,} parameters and {many.agent_bytes / MEGABYTE:,.0f} MB"
     )
-    return Comparison(update(many), update(one), "s", note, figures=[load.to_json() for load in loads])
+    return SpeedComparison(update(many), update(one), "s", note, figures=[load.to_json() for load in loads])
 
 
 @functools.cache
@@ -77,12 +77,12 @@ def measured(effort: Effort, preset: str = "compact", counts: Sequence[int] = CO
     with one_thread():
         return tuple(
             load
-            for attention in get_args(Attention)
+            for attention in get_args(AttentionLayer)
             for load in _loads(effort, _with_attention(with_agent(preset), attention), attention, counts)
         )
 
 
-def _loads(effort: Effort, config: Config, attention: Attention, counts: Sequence[int]) -> list[Load]:
+def _loads(effort: Effort, config: Config, attention: AttentionLayer, counts: Sequence[int]) -> list[Load]:
     """Agents with few and many tasks, timed in turn."""
     agents = [agent_with(count, config) for count in counts]
     batch = batch_for(agents[0])
@@ -103,7 +103,7 @@ def _loads(effort: Effort, config: Config, attention: Attention, counts: Sequenc
     ]
 
 
-def _with_attention(config: Config, attention: Attention) -> Config:
+def _with_attention(config: Config, attention: AttentionLayer) -> Config:
     return dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, task_attention=attention))
 
 

@@ -16,17 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.peers import sb3_training
-from benchmarks.table import Comparison, Effort, Sample
+from benchmarks.table import Effort, Sample, SpeedComparison
 from ctrlformer.agents import SacAgent
 from ctrlformer.config import Config
 from ctrlformer.config.presets import preset
 from ctrlformer.envs import make_env
 from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.replay import Replay
-from ctrlformer.storage.run_folder import Row as LogRow
+from ctrlformer.storage.run_folder import Row
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
-from ctrlformer.training.prefetch import Draws
+from ctrlformer.training.prefetch import BatchPrefetcher
 
 TASK = "cartpole_swingup"
 SEED_STEPS = 300
@@ -41,23 +40,23 @@ class Figures(NamedTuple):
     parts: Sample  # seconds of one step's parts, one after another
 
 
-def busy(effort: Effort) -> Comparison:
+def busy(effort: Effort) -> SpeedComparison:
     figures = _measured(effort)
     note = (
         f"share of the wall time that the learner spends in updates, from metrics.jsonl, over {effort.learnt_steps}"
         f" steps of {TASK} after {SEED_STEPS} random ones, no evaluation among them; the reference is all of it"
     )
-    return Comparison(figures.busy, Sample.of([1.0]), "share", note, more_is_better=True)
+    return SpeedComparison(figures.busy, Sample.of([1.0]), "share", note, more_is_better=True)
 
 
-def beside_parts(effort: Effort) -> Comparison:
+def beside_parts(effort: Effort) -> SpeedComparison:
     figures = _measured(effort)
     reference = figures.parts.each(lambda seconds: 60 * action_repeat(TASK) / seconds)
     note = f"{TASK}; the reference is environment step, policy, sample and update timed alone, and added up"
-    return Comparison(figures.frames_per_minute, reference, "frames/min", note, more_is_better=True)
+    return SpeedComparison(figures.frames_per_minute, reference, "frames/min", note, more_is_better=True)
 
 
-def beside_sb3(effort: Effort) -> Comparison:
+def beside_sb3(effort: Effort) -> SpeedComparison:
     figures, config = _measured(effort), preset("compact")
     with closing(make_env(TASK, config.env)) as env:
         steps = max(effort.repeats, effort.learnt_steps // PEER_SHARE)
@@ -67,7 +66,7 @@ def beside_sb3(effort: Effort) -> Comparison:
         f"{TASK} in our environment; SAC with CnnPolicy, its NatureCNN, batch {config.agent.batch_size}, one update a"
         f" step, {steps} steps"
     )
-    return Comparison(figures.frames_per_minute, reference, "frames/min", note, more_is_better=True)
+    return SpeedComparison(figures.frames_per_minute, reference, "frames/min", note, more_is_better=True)
 
 
 @functools.cache
@@ -76,7 +75,7 @@ def _measured(effort: Effort) -> Figures:
     config = training_config(effort.learnt_steps)
     before = part_seconds(config)
     with tempfile.TemporaryDirectory() as folder:
-        rows = launch.start(config, Path(folder, "run"), Progress()).read_metrics()
+        rows = launch.start(config, Path(folder, "run")).read_metrics()
     after = part_seconds(config)
     return Figures(*learning_figures(rows), Sample.of([before, after]))
 
@@ -99,7 +98,7 @@ def training_config(learnt_steps: int) -> Config:
     return dataclasses.replace(config, tasks=(TASK,), training=settings)
 
 
-def learning_figures(rows: Sequence[LogRow]) -> tuple[Sample, Sample]:
+def learning_figures(rows: Sequence[Row]) -> tuple[Sample, Sample]:
     """Frames a minute and the learner's busy share, of the rows in which every step was followed by its update."""
     speeds, shares = [], []
     for before, row in itertools.pairwise(rows):
@@ -122,7 +121,7 @@ def part_seconds(config: Config) -> float:
             pixels, reward, *_ = env.step(action)
             replay.add(action, reward, False, pixels[..., -3:])
         policy = agent.policy(TASK, explore=True)
-        draws = Draws(replay, np.random.default_rng(0), agent.draw, config.agent.updates_per_step)
+        draws = BatchPrefetcher(replay, np.random.default_rng(0), agent.draw, config.agent.updates_per_step)
         (drawn,) = draws.take()
         parts: list[Callable[[], object]] = [
             lambda: env.step(action),

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.experience import ACTIONS, filled_replay
 from benchmarks.listings import ListingsAgent, StackedBatch
 from benchmarks.peers import sb3_update
-from benchmarks.table import Comparison, Effort, alternate
+from benchmarks.table import Effort, SpeedComparison, alternate
 from ctrlformer.agents import SacAgent
 from ctrlformer.config import AgentConfig, Config
 from ctrlformer.config.presets import preset
@@ -26,19 +26,19 @@ GEMM_SIZE = 2048
 GIGA = 1e9
 
 
-def paper(effort: Effort) -> Comparison:
+def paper(effort: Effort) -> SpeedComparison:
     return _beside_listings(with_agent("paper", batch_size=effort.paper_batch), effort)
 
 
-def compact(effort: Effort) -> Comparison:
+def compact(effort: Effort) -> SpeedComparison:
     return _beside_listings(with_agent("compact"), effort)
 
 
-def drq(effort: Effort) -> Comparison:
+def drq(effort: Effort) -> SpeedComparison:
     return _beside_listings(with_agent("drq", batch_size=effort.cnn_batch), effort)
 
 
-def drq_beside_sb3(effort: Effort) -> Comparison:
+def drq_beside_sb3(effort: Effort) -> SpeedComparison:
     # Actor and targets move at every update, as theirs do.
     config = with_agent(
         "drq", batch_size=effort.cnn_batch, q_regularisation=False, actor_every=1, target_every=1, learning_rate=1e-4
@@ -51,10 +51,10 @@ def drq_beside_sb3(effort: Effort) -> Comparison:
         f"SAC.train without its sampling, encoder shared by actor and critics, batch {config.agent.batch_size} of 512;"
         " ours without Q-regularisation, actor and targets at every update, as theirs"
     )
-    return Comparison(ours, reference, "s", note)
+    return SpeedComparison(ours, reference, "s", note)
 
 
-def peak_share(effort: Effort) -> Comparison:
+def peak_share(effort: Effort) -> SpeedComparison:
     config = with_agent("paper", batch_size=effort.paper_batch)
     agent, batch = agent_and_batch(config)
     cycle = _cycle(config.agent, lambda: agent.update(TASK, batch))
@@ -70,7 +70,9 @@ def peak_share(effort: Effort) -> Comparison:
         f"{flops / GIGA:.0f} GFLOP in {config.agent.actor_every} updates, batch {config.agent.batch_size} of 512; the"
         f" peak is the best product of two {GEMM_SIZE} x {GEMM_SIZE} matrices"
     )
-    return Comparison(reached, product._replace(median=peak, low=peak, high=peak), "GFLOP/s", note, more_is_better=True)
+    return SpeedComparison(
+        reached, product._replace(median=peak, low=peak, high=peak), "GFLOP/s", note, more_is_better=True
+    )
 
 
 def with_agent(name: str, **changes: Any) -> Config:
@@ -95,7 +97,7 @@ def batch_for(agent: SacAgent) -> Batch:
     return batch
 
 
-def _beside_listings(config: Config, effort: Effort) -> Comparison:
+def _beside_listings(config: Config, effort: Effort) -> SpeedComparison:
     agent, batch = agent_and_batch(config)
     reference, stacked = ListingsAgent(agent, ACTIONS), StackedBatch.of(batch)
     ours, listings = alternate(
@@ -107,7 +109,7 @@ def _beside_listings(config: Config, effort: Effort) -> Comparison:
     scaled = f"batch {size} of the preset's {whole}" if size < whole else f"batch {size}"
     note = f"the paper's Listings 2 and 3 done literally, same losses and weights; {scaled}"
     share = 1 / config.agent.actor_every
-    return Comparison(ours.scaled(share), listings.scaled(share), "s", note)
+    return SpeedComparison(ours.scaled(share), listings.scaled(share), "s", note)
 
 
 def _cycle(settings: AgentConfig, update: Callable[[], object]) -> Callable[[], object]:

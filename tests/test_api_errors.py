@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that was stopped at its beginning."""
     folder = tmp_path_factory.mktemp("api") / "run"
     with pytest.raises(KeyboardInterrupt):
-        small_runs.start(folder, progress=small_runs.SignalAt(step=2))
+        small_runs.start(folder, None, small_runs.SignalAt(step=2))
     return RunFolder.open(folder)
 
 
@@ -39,8 +39,8 @@ def test_every_kind_is_of_the_family() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(kinds) == 7
     assert all(issubclass(kind, CtrlFormerError) for kind in kinds)
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    assert all(f"`{kind.__name__}`" in readme for kind in kinds)  # every one is documented
+    page = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
+    assert all(f"`{kind.__name__}`" in page for kind in kinds)  # every one is documented
 
 
 @pytest.mark.parametrize("path", ["absent", "file", "a/b/c", "x" * 300, "nul\0byte", "/dev/null", "/proc/1/mem"])
@@ -105,10 +105,10 @@ def test_wrong_wishes_about_a_sound_run(run: RunFolder, tmp_path: Path) -> None:
 def test_loading_a_run_never_imports_code_named_in_it(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "code_of_a_stranger.py").write_text("raise SystemExit('imported')\n")
+    (tmp_path / "untrusted_code.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = json.loads((run.path / "config.json").read_text())
-    for task in ("gym/code_of_a_stranger:Task-v0", "gym/code_of_a_stranger.sub:Task-v0"):
+    for task in ("gym/untrusted_code:Task-v0", "gym/untrusted_code.sub:Task-v0"):
         folder = tmp_path / task.replace("/", "-")
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config | {"tasks": [task]}))
@@ -116,4 +116,4 @@ def test_loading_a_run_never_imports_code_named_in_it(
             refused(call, folder)
         refused(ctrlformer.add, folder, "toy/slide", quiet=True)
         refused(ctrlformer.make_env, task)
-    assert "code_of_a_stranger" not in sys.modules
+    assert "untrusted_code" not in sys.modules

@@ -6,8 +6,7 @@
 (2,)
 
 `train`, `resume`, `add`, `evaluate` and `load` are all that most programs need. What needs torch is looked up when
-first used, so that importing the package costs next to nothing. Importing it also makes the tasks known to
-Gymnasium: `gymnasium.make("ctrlformer/cartpole_swingup-v0")`.
+first used, so that importing the package costs next to nothing. `register_envs` makes the tasks known to Gymnasium.
 """
 
 from __future__ import annotations
@@ -15,29 +14,35 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from ctrlformer.envs import make_env
+from ctrlformer.envs import make_env, register_envs
 from ctrlformer.errors import CtrlFormerError
 
 if TYPE_CHECKING:
     from ctrlformer.agents import SacAgent
     from ctrlformer.api import Score, TrainedAgent, add, evaluate, load, resume, train
+    from ctrlformer.training.callbacks import Callback, StopTraining
 
 __all__ = [
+    "Callback",
     "CtrlFormerError",
     "SacAgent",
     "Score",
+    "StopTraining",
     "TrainedAgent",
     "add",
     "evaluate",
     "load",
     "make_env",
+    "register_envs",
     "resume",
     "train",
 ]
 
 _HOMES = {
+    "Callback": "ctrlformer.training.callbacks",
     "SacAgent": "ctrlformer.agents",
     "Score": "ctrlformer.api",
+    "StopTraining": "ctrlformer.training.callbacks",
     "TrainedAgent": "ctrlformer.api",
     "add": "ctrlformer.api",
     "evaluate": "ctrlformer.api",

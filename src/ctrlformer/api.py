@@ -20,9 +20,10 @@ from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.system.device import choose_device
 from ctrlformer.training import launch
+from ctrlformer.training.callbacks import Callback
 from ctrlformer.training.collect import evaluate as play_episodes
 from ctrlformer.training.collect import record_video
-from ctrlformer.training.console import watching
+from ctrlformer.training.console import console_progress
 from ctrlformer.training.trainer import restore_agent
 
 
@@ -35,12 +36,14 @@ def train(
     run: str | Path | None = None,
     together: bool = False,
     overrides: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
     quiet: bool = False,
 ) -> RunFolder:
     """Learn one task, or several one after the other or `together`, in a new run folder.
 
-    `overrides` takes what the command line takes as flags. Ctrl-C saves a checkpoint, then raises
-    `KeyboardInterrupt`; `resume` goes on.
+    `overrides` takes what the command line takes as flags. `callbacks` are told of every step, log row and evaluation
+    and can stop the training (docs/callbacks.md). Ctrl-C saves a checkpoint, then raises `KeyboardInterrupt`; `resume`
+    continues.
 
     >>> import ctrlformer, tempfile
     >>> folder = tempfile.mkdtemp() + "/first"
@@ -51,14 +54,14 @@ def train(
     """
     names = [tasks] if isinstance(tasks, str) else tasks
     config = dataclasses.replace(make_config(names, preset, frames, seed, overrides or {}), together=together)
-    with watching(quiet) as progress:
-        return launch.start(config, Path(run) if run else None, progress)
+    with console_progress(quiet) as progress:
+        return launch.start(config, Path(run) if run else None, callbacks=[progress, *callbacks])
 
 
-def resume(run: str | Path, *, quiet: bool = False) -> RunFolder:
-    """Go on exactly where the run stopped, in the middle of an episode too; a finished run stays as it is."""
-    with watching(quiet) as progress:
-        return launch.resume(Path(run), progress)
+def resume(run: str | Path, *, callbacks: Sequence[Callback] = (), quiet: bool = False) -> RunFolder:
+    """Continue exactly where the run stopped, in the middle of an episode too; a finished run stays as it is."""
+    with console_progress(quiet) as progress:
+        return launch.resume(Path(run), callbacks=[progress, *callbacks])
 
 
 def add(
@@ -68,6 +71,7 @@ def add(
     frames: int | None = None,
     into: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
     quiet: bool = False,
 ) -> RunFolder:
     """Learn one more task on top of a finished run, or of a copy of it at `into`.
@@ -84,8 +88,15 @@ def add(
     """
     own = RunFolder.open(Path(run)).config
     config = overridden(own, overrides or {}, ("transfer",))
-    with watching(quiet) as progress:
-        return launch.add(Path(run), task, frames, config.transfer, progress, Path(into) if into else None)
+    with console_progress(quiet) as progress:
+        return launch.add(
+            Path(run),
+            task,
+            frames=frames,
+            transfer=config.transfer,
+            into=Path(into) if into else None,
+            callbacks=[progress, *callbacks],
+        )
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""The one family of exceptions that a user can meet.
+"""The exceptions that users can meet, in one family.
 
 Every message is a single line that names the thing and the fix: the command line prints it and exits
 with code 2, so nobody has to read a traceback for a mistyped task.
@@ -6,7 +6,7 @@ with code 2, so nobody has to read a traceback for a mistyped task.
 
 
 class CtrlFormerError(Exception):
-    """Something the user can mend. `except ctrlformer.CtrlFormerError` catches every kind."""
+    """Something the user can fix. `except ctrlformer.CtrlFormerError` catches every kind."""
 
 
 class ConfigError(CtrlFormerError):

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from told_folders import config
+from report_folders import config
 
 from ctrlformer.analysis.methods import Method, RunSettings
 from ctrlformer.config import Config, TransferConfig, to_json

@@ -21,14 +21,12 @@ from ctrlformer.analysis.metrics import (
     common_range,
     evaluation_at,
     forgetting,
-    forward_transfer,
     learning_curve,
     mean_forgetting,
     read_run,
     retest_change,
     retest_matrix,
     score_at,
-    transfer_benefit,
 )
 from ctrlformer.errors import RunError
 
@@ -112,73 +110,28 @@ class TestOneRun:
         assert not RunScores.of("run", 1, SEQUENCE[:8]).finished
 
 
-class TestTransfer:
-    RISING = Curve(np.array([0.0, 100.0]), np.array([0.0, 500.0]))
-
-    def test_a_hand_computed_forward_transfer(self) -> None:
-        transfer = Curve(np.array([0.0, 50.0, 100.0]), np.array([0.0, 500.0, 500.0]))
-        assert forward_transfer(transfer, self.RISING) == pytest.approx((0.375 - 0.25) / (1 - 0.25))
-        assert forward_transfer(transfer, self.RISING, 500.0) == pytest.approx((0.75 - 0.5) / (1 - 0.5))
-
-    def test_curves_are_compared_over_the_frames_they_share(self) -> None:
-        longer = Curve(np.array([50.0, 100.0, 900.0]), np.array([1000.0, 1000.0, 0.0]))
-        assert common_range([longer, self.RISING]) == (50.0, 100.0)
-        assert forward_transfer(longer, self.RISING) == 1.0
-        apart = Curve(np.array([100.0, 200.0]), np.array([1.0, 2.0]))
-        assert forward_transfer(apart, self.RISING) is None
-        assert forward_transfer(Curve(np.array([]), np.array([])), self.RISING) is None
-        assert common_range([]) is None
-
-    def test_nothing_can_be_gained_over_a_perfect_curve(self) -> None:
-        perfect = Curve(np.array([0.0, 100.0]), np.array([1000.0, 1000.0]))
-        assert forward_transfer(self.RISING, perfect) is None
-        assert forward_transfer(perfect, self.RISING) == 1.0
-
-    @quick
-    @given(st.data(), st.integers(2, 6), st.integers(2, 6))
-    def test_equal_curves_gain_nothing_and_swapped_ones_invert_what_is_left(
-        self, data: st.DataObject, first: int, second: int
-    ) -> None:
-        def draw(count: int) -> Curve:
-            heights = data.draw(st.lists(st.floats(0, 990), min_size=count, max_size=count))
-            inner = data.draw(st.lists(st.integers(1, 99), min_size=count - 2, max_size=count - 2, unique=True))
-            return Curve(np.array([0, *sorted(inner), 100], dtype=float), np.array(heights))
-
-        ours, theirs = draw(first), draw(second)
-        assert forward_transfer(ours, ours) == 0
-        there, back = forward_transfer(ours, theirs), forward_transfer(theirs, ours)
-        assert there is not None
-        assert back is not None
-        # 1 - transfer is the ratio of what both leave to gain, so swapping them inverts it.
-        assert (1 - there) * (1 - back) == pytest.approx(1)
-        union = np.union1d(ours.frames, theirs.frames)
-        on_union = np.trapezoid(np.interp(union, ours.frames, ours.scores), union) / 100_000
-        assert area(ours, 0.0, 100.0) == pytest.approx(on_union)
-
+class TestCurves:
     def test_a_curve_takes_the_later_of_two_evaluations_at_one_frame(self) -> None:
         curve = learning_curve(one_task(1, (0, 1.0), (10, 2.0), (10, 3.0), (20, 4.0)), "b", 15)
         assert (curve.frames.tolist(), curve.scores.tolist()) == ([0, 10], [1, 3])
 
-    @pytest.mark.parametrize(
-        ("transfer", "scratch", "percent"),
-        [(1.5, 1.0, 50.0), (1.0, 2.0, -50.0), (5.0, 0.0, None), (5.0, -1.0, None), (5.0, 1e-320, None)],
-    )
-    def test_the_benefit_in_percent_of_scratch(self, transfer: float, scratch: float, percent: float | None) -> None:
-        assert transfer_benefit(transfer, scratch) == percent
+    def test_the_range_that_curves_share(self) -> None:
+        rising = Curve(np.array([0.0, 100.0]), np.array([0.0, 500.0]))
+        longer = Curve(np.array([50.0, 100.0, 900.0]), np.array([1000.0, 1000.0, 0.0]))
+        assert common_range([longer, rising]) == (50.0, 100.0)
+        assert common_range([Curve(np.array([100.0, 200.0]), np.array([1.0, 2.0])), rising]) is None
+        assert common_range([]) is None
 
-    @pytest.mark.parametrize(
-        ("scratch", "transfer", "printed", "digits"), [(548, 657, 16.5, 1), (474, 551, 13.8, 1), (481, 410, -14.76, 2)]
-    )
-    def test_the_papers_percentages_divide_by_the_larger_score(
-        self, scratch: int, transfer: int, printed: float, digits: int
-    ) -> None:
-        # The printed scores are rounded, so the one behind each lies within a half of it.
-        corners = [(transfer + t, scratch + s) for t in (-0.5, 0.5) for s in (-0.5, 0.5)]
-        reach = 0.5 * 10**-digits
-        by_larger = [100 * (t - s) / max(t, s) for t, s in corners]
-        assert min(by_larger) - reach <= printed <= max(by_larger) + reach
-        ours = [100 * (t - s) / s for t, s in corners]
-        assert (min(ours) - reach <= printed <= max(ours) + reach) == (transfer < scratch)
+    @quick
+    @given(st.data(), st.integers(2, 6))
+    def test_the_area_is_that_of_trapezoids(self, data: st.DataObject, count: int) -> None:
+        heights = data.draw(st.lists(st.floats(0, 990), min_size=count, max_size=count))
+        inner = data.draw(st.lists(st.integers(1, 99), min_size=count - 2, max_size=count - 2, unique=True))
+        curve = Curve(np.array([0, *sorted(inner), 100], dtype=float), np.array(heights))
+        union = np.union1d(curve.frames, np.arange(0, 101, 7.0))
+        union = np.append(union[union < 100], 100)
+        expected = np.trapezoid(np.interp(union, curve.frames, curve.scores), union) / 100_000
+        assert area(curve, 0.0, 100.0) == pytest.approx(expected)
 
 
 class TestReading:

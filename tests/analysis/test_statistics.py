@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctrlformer.analysis.metrics import difference, normalised_gain, percent_of_scratch
 from ctrlformer.analysis.statistics import Interval, SeedScore, Statistic, compare, iqm
+from ctrlformer.analysis.transfer import difference, normalised_gain, percent_of_scratch
 
 quick = settings(max_examples=60, deadline=None)
 scores = st.floats(-1e4, 1e4, allow_subnormal=False)

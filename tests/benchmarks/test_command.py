@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks import command
 from benchmarks.command import INSTALL, MEASUREMENTS, Measurement, Remaining, main
-from benchmarks.table import Aim, Comparison, Effort, Sample
+from benchmarks.table import Aim, Effort, Sample, SpeedComparison
 from ctrlformer.errors import ConfigError
 
 
-def measured(_: Effort) -> Comparison:
-    return Comparison(Sample.of([1.0, 2.0, 3.0]), Sample.of([8.0]), "s", "a note")
+def measured(_: Effort) -> SpeedComparison:
+    return SpeedComparison(Sample.of([1.0, 2.0, 3.0]), Sample.of([8.0]), "s", "a note")
 
 
-def fails(_: Effort) -> Comparison:
+def fails(_: Effort) -> SpeedComparison:
     raise ConfigError("broken")
 
 

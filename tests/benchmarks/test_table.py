@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from benchmarks.table import AHEAD, Aim, Comparison, Row, Sample, alternate, as_table
+from benchmarks.table import AHEAD, Aim, Sample, SpeedComparison, TableRow, alternate, as_table
 
 
 def test_both_are_run_in_turn_and_warm_ups_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +43,8 @@ def test_both_are_run_in_turn_and_warm_ups_are_not_counted(monkeypatch: pytest.M
 def test_a_ratio_says_how_many_times_better_ours_is(
     ours: float, reference: float, more_is_better: bool, sound: bool, ratio: float, met: bool
 ) -> None:
-    found = Comparison(Sample.of([ours]), Sample.of([reference]), "s", "why", more_is_better, sound)
-    row = Row("name", Aim(2.0), found)
+    found = SpeedComparison(Sample.of([ours]), Sample.of([reference]), "s", "why", more_is_better, sound)
+    row = TableRow("name", Aim(2.0), found)
     assert found.ratio == ratio
     assert row.met is met
     assert {"row": "name", "ratio": ratio, "met": met, "aim": ">= 2x", "note": "why"}.items() <= row.to_json().items()
@@ -52,7 +52,7 @@ def test_a_ratio_says_how_many_times_better_ours_is(
 
 
 def test_a_skipped_row_has_no_ratio_and_says_why() -> None:
-    row = Row("name", AHEAD, None, "skipped: because")
+    row = TableRow("name", AHEAD, None, "skipped: because")
     written = row.to_json()
     assert written["met"] is False
     assert written["ratio"] is written["ours"] is None
@@ -61,12 +61,12 @@ def test_a_skipped_row_has_no_ratio_and_says_why() -> None:
 
 
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
-    slow = Comparison(Sample.of([0.00759123]), Sample.of([0.0183456]), "s", "")
-    many = Comparison(Sample.of([27640.0]), Sample.of([5651.0]), "frames/min", "", more_is_better=True)
+    slow = SpeedComparison(Sample.of([0.00759123]), Sample.of([0.0183456]), "s", "")
+    many = SpeedComparison(Sample.of([27640.0]), Sample.of([5651.0]), "frames/min", "", more_is_better=True)
     rows = [
-        Row("training_memory", Aim(1.5), slow),
-        Row("training_parts", AHEAD, many),
-        Row("none", Aim(0.55), None, "no"),
+        TableRow("training_memory", Aim(1.5), slow),
+        TableRow("training_parts", AHEAD, many),
+        TableRow("none", Aim(0.55), None, "no"),
     ]
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())
     console.print(as_table(rows))

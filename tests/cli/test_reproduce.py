@@ -29,7 +29,7 @@ def test_an_experiment_end_to_end_and_again(tmp_path: Path, capsys: pytest.Captu
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "2 runs (2 new), 60 frames of each task, seeds 1 to 1" in said
-    assert "(goes on from smoke-ctrlformer-toy_reach-60-seed1)" in said
+    assert "(continues smoke-ctrlformer-toy_reach-60-seed1)" in said
     assert "| ctrlformer | 4 | walker_walk | transfer from walker_stand | 100,000 |" in said
     lines = table(tmp_path, "contrastive_on_baselines")
     assert [(line["protocol"], line["seeds"]) for line in lines] == [("retest", 1), ("transfer", 1)]

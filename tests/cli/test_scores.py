@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import told_folders
+import report_folders
 from hypothesis import strategies as st
+from report_folders import config
 from scored_runs import RUN, SEQUENCE, TOGETHER, Row, one_task, row, write
-from told_folders import config
 
 from ctrlformer.analysis.methods import RunSettings
 from ctrlformer.analysis.metrics import RunScores, retest_matrix_markdown
@@ -59,7 +59,7 @@ class TestSummary:
             retest_matrix_markdown([RUN, TOGETHER])
 
     def test_every_measure_over_runs(self) -> None:
-        found = {(one.measure, one.task): one.statistic for one in summarise(self.RUNS).figures}
+        found = {(one.measure, one.task): one.statistic for one in summarise(self.RUNS).lines}
         means = {key: statistic.mean for key, statistic in found.items()}
         assert means.pop(("average over tasks", None)) == pytest.approx((750 + 640 + 910) / 3)
         assert means.pop(("retest / final", "a")) == pytest.approx((740 / 800 + 760 / 820) / 2)
@@ -80,16 +80,16 @@ class TestSummary:
 
     def test_runs_on_their_way_count_in_scores_only(self) -> None:
         summary = summarise([*self.RUNS, RunScores.of("early", 3, SEQUENCE[:8])], frames=50)
-        counts = {(one.measure, one.task): (one.statistic.runs, one.frames) for one in summary.figures}
+        counts = {(one.measure, one.task): (one.statistic.runs, one.frames) for one in summary.lines}
         assert counts["score", "a"] == (3, (50, 50))
         assert counts["forgetting", "a"] == (2, None)
         assert summary.incomplete == ("early",)
 
     def test_transfer_beside_scratch(self) -> None:
-        found = {(one.measure, one.task): one for one in summarise(self.RUNS, self.SCRATCH).contrasts}
+        found = {(one.measure, one.task): one for one in summarise(self.RUNS, self.SCRATCH).comparisons}
         assert {task for _, task in found} == {"b"}
         gain, percent, forward = (
-            found[name, "b"] for name in ("transfer - scratch", "benefit, % of scratch", "forward transfer")
+            found[name, "b"].gain for name in ("transfer - scratch", "benefit, % of scratch", "forward transfer")
         )
         assert (gain.comparison.mean, gain.comparison.paired, gain.frames) == (200, True, (100, 100))
         assert percent.comparison.mean == pytest.approx(100 * 200 / 410)
@@ -98,8 +98,8 @@ class TestSummary:
 
     def test_both_sides_are_scored_where_the_shorter_one_ends(self) -> None:
         shorter = [one_task(1, (0, 4.0), (10, 40.0))]
-        (gain, *_) = summarise(self.RUNS, shorter, frames=100).contrasts
-        assert (gain.comparison.mean, gain.frames) == (30.0 - 40.0, (0, 10))
+        (line, *_) = summarise(self.RUNS, shorter, frames=100).comparisons
+        assert (line.gain.comparison.mean, line.gain.frames) == (30.0 - 40.0, (0, 10))
 
     def test_scratch_runs_that_compare_with_nothing(self) -> None:
         unknown = RunSettings(None, None)
@@ -109,8 +109,8 @@ class TestSummary:
                 score_groups(runs, [ScoredRun(scratch, unknown)])
 
     def test_a_task_learnt_together_with_others_is_compared(self) -> None:
-        contrasts = summarise([TOGETHER], [one_task(1, (0, 1.0), (100, 250.0))]).contrasts
-        assert [one.comparison.mean for one in contrasts] == [250.0, 100.0]  # one evaluation makes no curve
+        comparisons = summarise([TOGETHER], [one_task(1, (0, 1.0), (100, 250.0))]).comparisons
+        assert [one.gain.comparison.mean for one in comparisons] == [250.0, 100.0]  # one evaluation makes no curve
 
 
 class TestCommand:
@@ -162,7 +162,7 @@ class TestSettings:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Callable[[Config, Sequence[Row]], Path]:
         numbers = itertools.count()
-        return lambda settings, rows: told_folders.write(tmp_path / f"run{next(numbers)}", settings, rows)
+        return lambda settings, rows: report_folders.write(tmp_path / f"run{next(numbers)}", settings, rows)
 
     @staticmethod
     def groups(runs: list[Path], scratch: list[Path] | None = None) -> list[dict[str, Any]]:
@@ -215,10 +215,10 @@ class TestSettings:
         self, folder: Callable[[Config, Sequence[Row]], Path]
     ) -> None:
         ways = [TransferConfig(protect=protect) for protect in ("none", "freeze")]
-        groups = self.groups([folder(config("a", "b", transfer=way), told_folders.PAIR) for way in ways])
+        groups = self.groups([folder(config("a", "b", transfer=way), report_folders.PAIR) for way in ways])
         assert [group["differs"] for group in groups] == ["transfer.protect none", "transfer.protect freeze"]
-        with_one_stage = [folder(config("a"), told_folders.PAIR[:3])]
-        with_one_stage += [folder(config("a", "b", transfer=way), told_folders.PAIR) for way in ways]
+        with_one_stage = [folder(config("a"), report_folders.PAIR[:3])]
+        with_one_stage += [folder(config("a", "b", transfer=way), report_folders.PAIR) for way in ways]
         assert [group["differs"] for group in self.groups(with_one_stage)] == [
             "400 frames",
             "transfer.protect none, 400 + 400 frames",
@@ -237,7 +237,7 @@ class TestSettings:
         assert [len(group["runs"]) for group in groups] == [1, 1, 1, 1]
         assert "whether these runs differ in their seeds only is not known" in capsys.readouterr().out
 
-    def test_a_stranger_s_settings_are_shown_as_plain_text(
+    def test_untrusted_settings_are_shown_as_plain_text(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         rows = [row(0, "a", "final", 400, 1.0)]
@@ -252,10 +252,10 @@ class TestSettings:
     ) -> None:
         transfer = TransferConfig(heads="copy")
         pair = config("a", "b", transfer=transfer)
-        runs = [folder(pair, told_folders.PAIR), folder(discounting(pair, 0.5), told_folders.PAIR)]
+        runs = [folder(pair, report_folders.PAIR), folder(discounting(pair, 0.5), report_folders.PAIR)]
         scratch = [
-            folder(config("b"), told_folders.scratch("b", (0, 0.0), (100, 300.0))),
-            folder(discounting(config("b"), 0.5), told_folders.scratch("b", (0, 0.0), (100, 450.0))),
+            folder(config("b"), report_folders.scratch("b", (0, 0.0), (100, 300.0))),
+            folder(discounting(config("b"), 0.5), report_folders.scratch("b", (0, 0.0), (100, 450.0))),
         ]
         gains = [group["comparisons"][0]["mean"] for group in self.groups(runs, scratch)]
         assert gains == [200, 50]
@@ -266,8 +266,8 @@ class TestSettings:
     def test_scratch_runs_of_no_run_s_settings_are_refused_with_the_difference(
         self, folder: Callable[[Config, Sequence[Row]], Path]
     ) -> None:
-        run = folder(config("a", "b"), told_folders.PAIR)
-        rows = told_folders.scratch("b", (0, 0.0), (100, 300.0))
+        run = folder(config("a", "b"), report_folders.PAIR)
+        rows = report_folders.scratch("b", (0, 0.0), (100, 300.0))
         with pytest.raises(RunError, match=r"run1 .*agent\.discount is 0\.5, not 0\.99"):
             main([run], [folder(discounting(config("b"), 0.5), rows)], None, None)
         with pytest.raises(RunError, match=r"run2 .*the preset is drq, not tiny"):
@@ -276,8 +276,8 @@ class TestSettings:
     def test_scratch_runs_of_several_budgets_are_refused_and_another_one_is_told(
         self, folder: Callable[[Config, Sequence[Row]], Path], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        run = folder(config("a", "b"), told_folders.PAIR)
-        rows = told_folders.scratch("b", (0, 0.0), (100, 300.0))
+        run = folder(config("a", "b"), report_folders.PAIR)
+        rows = report_folders.scratch("b", (0, 0.0), (100, 300.0))
         short, long = (folder(longer(config("b"), frames=frames), rows) for frames in (400, 800))
         with pytest.raises(RunError, match=r"run1 and .*run2 learn b for 400 and for 800 frames"):
             main([run], [short, long], None, None)

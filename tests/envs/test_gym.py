@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ctrlformer.envs import make_env, typed_task
+from ctrlformer.envs import make_env, register_envs, typed_task
 from ctrlformer.errors import TaskError
 
 
@@ -113,6 +113,7 @@ def test_an_environment_without_pictures_is_refused() -> None:
 
 
 def test_our_settings_pass_through_gymnasium_make() -> None:
+    register_envs()
     env = gymnasium.make("ctrlformer/cartpole_swingup-v0", action_repeat=4, frame_stack=2)
     observation, _ = env.reset(seed=1)
     assert observation.shape == (84, 84, 6)
@@ -120,9 +121,13 @@ def test_our_settings_pass_through_gymnasium_make() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("order", ["import ctrlformer, gymnasium", "import gymnasium, ctrlformer"])
-def test_ids_are_known_whichever_is_imported_first(order: str) -> None:
-    code = f"{order}; gymnasium.make('ctrlformer/toy_reach-v0'); print('made')"
+def test_importing_changes_nothing_in_gymnasium_until_asked() -> None:
+    code = (
+        "import sys, ctrlformer; before = list(sys.meta_path); assert 'gymnasium' not in sys.modules;"
+        "import gymnasium; assert 'ctrlformer/toy_reach-v0' not in gymnasium.registry; assert before == sys.meta_path;"
+        "ctrlformer.register_envs(); ctrlformer.register_envs();"
+        "gymnasium.make('ctrlformer/toy_reach-v0'); print('made')"
+    )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert child.stdout.strip() == "made", child.stderr
 

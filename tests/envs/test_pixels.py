@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
-from ctrlformer.envs.pixels import Frame, PixelEnv
+from ctrlformer.envs.pixels import FrameResult, PixelEnv
 from ctrlformer.errors import NonFiniteError, RenderError, TaskError
 
 
@@ -26,11 +26,11 @@ class Counter:
         self.seeds.append(seed)
         self.frames = 0
 
-    def step(self, action: NDArray[np.float64]) -> Frame:
+    def step(self, action: NDArray[np.float64]) -> FrameResult:
         self.actions.append(action)
         self.frames += 1
         over = self.frames >= self.length
-        return Frame(float(self.frames), over and self.terminates, over and not self.terminates)
+        return FrameResult(float(self.frames), over and self.terminates, over and not self.terminates)
 
     def pixels(self, size: int) -> NDArray[np.uint8]:
         return np.full((size, size, 3), self.frames, np.uint8)
@@ -125,7 +125,7 @@ def test_bad_actions_are_named() -> None:
 
 def test_a_non_finite_reward_is_passed_on() -> None:
     env, counter = make(repeat=3)
-    counter.step = lambda action: Frame(float("nan"), False, False)  # type: ignore[method-assign]
+    counter.step = lambda action: FrameResult(float("nan"), False, False)  # type: ignore[method-assign]
     env.reset(seed=1)
     assert np.isnan(env.step(REST)[1])
 

@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
-from ctrlformer.envs import make_env
+from ctrlformer.envs import make_env, register_envs
 from ctrlformer.envs.pixels import PixelEnv
 from ctrlformer.envs.toy import REWARD_SCALE, TOUCHING
 
@@ -69,6 +69,7 @@ def test_the_target_is_seen_and_differs_between_episodes(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_gymnasium_accepts_it(task: str) -> None:
+    register_envs()
     env = gymnasium.make(f"ctrlformer/{task.replace('/', '_')}-v0")
     check_env(env.unwrapped)
     assert env.action_space.shape == (TASKS[task],)

@@ -75,7 +75,7 @@ def test_similarity_says_what_is_compared(explained: tuple[Path, str]) -> None:
 
 def test_the_report_shows_it(explained: tuple[Path, str], tmp_path: Path) -> None:
     page = write_report([explained[0]], tmp_path / "page.html").read_text()
-    assert "What it looks at" in page
+    assert "<h2>Attention</h2>" in page
     assert page.count("data:image/png;base64,") == 2 + 2 + 2 * len(index(explained[0])["similarity"])
     assert page.count("data:video/mp4;base64,") == 2
 

@@ -28,11 +28,12 @@ import ctrlformer.report.page
 import ctrlformer.storage.files
 import ctrlformer.storage.provenance
 import ctrlformer.storage.run_folder
+import ctrlformer.training.run_report
 import ctrlformer.training.trainer
 from ctrlformer.config import Config
 from ctrlformer.storage.run_folder import CONFIG, RunFolder
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import StageInfo
 
 Item = TypeVar("Item")
 
@@ -69,21 +70,21 @@ def broken_config(*tasks: str, **changes: Any) -> Config:
     return small_config(*(tasks or TASKS[:2]), **{**SETTINGS, **changes})
 
 
-def start(folder: Path, config: Config | None = None, progress: Progress | None = None) -> RunFolder:
-    return launch.start(config or broken_config(), folder, progress or Progress())
+def start(folder: Path, config: Config | None = None, at: StopAt | None = None) -> RunFolder:
+    return launch.start(config or broken_config(), folder, callbacks=[at] if at else [])
 
 
 def go_on(folder: Path, config: Config | None = None) -> RunFolder:
     """What a user does after a crash: resume, or start again where nothing had been written yet."""
     if (folder / CONFIG).exists():
-        return launch.resume(folder, Progress())
+        return launch.resume(folder)
     return start(folder, config)
 
 
 def stop(folder: Path, at: StopAt, config: Config | None = None) -> None:
     """Train in `folder`, from the start or from where it stands, until the signal."""
     with pytest.raises(KeyboardInterrupt):
-        launch.resume(folder, at) if (folder / CONFIG).exists() else start(folder, config, at)
+        launch.resume(folder, callbacks=[at]) if (folder / CONFIG).exists() else start(folder, config, at)
 
 
 def without_waste(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def without_waste(patch: pytest.MonkeyPatch) -> None:
     """
     ticks = itertools.count()
     patch.setattr(ctrlformer.training.trainer, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    patch.setattr(ctrlformer.training.trainer, "learning_curve", lambda title, rows: b"a picture")
+    patch.setattr(ctrlformer.training.run_report, "learning_curve", lambda title, rows: b"a picture")
     patch.setattr(ctrlformer.report.page, "render", lambda runs, experiments: "a page")
     patch.setattr(ctrlformer.storage.run_folder, "source_commit", lambda: None)
     patch.setattr(ctrlformer.storage.provenance, "_version", lambda package: "1")
@@ -102,12 +103,8 @@ def without_waste(patch: pytest.MonkeyPatch) -> None:
 class StopAt(SignalAt):
     """Counts steps over all stages."""
 
-    def begin_stage(self, task: str, frames: int, budget: int) -> None:
-        self._earlier = TASKS.index(task) * budget  # frames of the stages before
-
-    def step(self, frames: int, episode_return: float | None) -> None:
-        if self._step is not None and self._earlier + frames == REPEAT * self._step:
-            signal.raise_signal(self._number)
+    def _frames(self, stage: StageInfo) -> int:
+        return (stage.number * stage.budget + stage.frames) * 2 // REPEAT
 
 
 # File operations

@@ -1,4 +1,4 @@
-"""The real commands on files from strangers, in this process: what they do is one of a few clear things."""
+"""The real commands on untrusted files, in this process: what they do is one of a few clear things."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ def finish(run: RunFolder, folder: Path) -> RunFolder:
     """A copy of the run that has come to its end."""
     shutil.copytree(run.path, folder)
     from ctrlformer.training import launch
-    from ctrlformer.training.console import Progress
 
-    return launch.resume(folder, Progress())
+    return launch.resume(folder)
 
 
 def without_learning(monkeypatch: pytest.MonkeyPatch) -> None:

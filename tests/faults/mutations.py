@@ -1,4 +1,4 @@
-"""Sound files made unsound, in every way a stranger or a broken disk might: the same seed always gives the same."""
+"""Sound files made unsound, as an untrusted source or a broken disk might make them; the same seed gives the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger may put into a run folder: each payload changes a sound run, and may aim at a folder outside it."""
+"""What an untrusted run folder may hold: each payload changes a sound run, and may aim at a folder outside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from mutations import as_text, reseal
 
 Payload = Callable[[Path, Path], None]  # the run, and the folder outside
-MODULE = "a_module_of_a_stranger"
+MODULE = "an_untrusted_module"
 
 
 class Bomb:
@@ -129,7 +129,7 @@ def setting(section: str, values: dict[str, Any], run: Path, outside: Path) -> N
 
 
 def resnet(suffix: str, run: Path, outside: Path) -> None:
-    """A frozen network whose weights file is a stranger's pickle."""
+    """A frozen network whose weights file is an untrusted pickle."""
     weights = run / f"weights{suffix}"
     weights.write_bytes(torch_file(outside))
     setting("agent", {"shift": 0, "q_regularisation": False, "contrastive": False}, run, outside)
@@ -275,8 +275,8 @@ PAYLOADS: dict[str, Payload] = {
     "weights from a pipe of numbers": partial(setting, "encoder", {"kind": "resnet50", "weights": "/dev/zero"}),
     "pickled weights .pt": partial(resnet, ".pt"),
     "pickled weights .safetensors": partial(resnet, ".safetensors"),
-    "device of a stranger": partial(setting, "training", {"device": "privateuseone:0"}),
-    "preset of a stranger": partial(setting, "", {"preset": "../../outside/x"}),
+    "untrusted device": partial(setting, "training", {"device": "privateuseone:0"}),
+    "untrusted preset": partial(setting, "", {"preset": "../../outside/x"}),
     "last leads elsewhere": partial(write, "checkpoints/last", lambda outside: b"../../outside\n"),
     "kept leads elsewhere": partial(trainer, lambda value, _: value["kept"].update({"../../outside/x": "0"})),
     "lane leads elsewhere": partial(

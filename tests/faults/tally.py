@@ -59,7 +59,7 @@ ROWS = {
     "memory_refused": ("replay or batch larger than memory", "refused before starting, with size and setting"),
     "outage": (
         "renderer dies, environment raises, tracker unreachable",
-        "training goes on, or checkpoints and says why",
+        "training continues, or checkpoints and says why",
     ),
     "memory_growth": (
         "a million replay adds and samples; a training of two hours",

@@ -12,7 +12,6 @@ from tally import HowMany, Tally
 
 from ctrlformer.config.presets import make_config, preset
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
 from ctrlformer.training.trainer import Trainer
 
 LARGEST_SHARE = 0.01
@@ -39,7 +38,7 @@ def test_a_save_takes_little_beside_the_training_between_two(
         "env.action_repeat": REPEAT,
     }
     saves, updates = timed(Trainer, "_save", monkeypatch), timed(Trainer, "_update", monkeypatch)
-    launch.start(make_config(["toy/reach"], "compact", None, 1, settings), tmp_path / "run", Progress())
+    launch.start(make_config(["toy/reach"], "compact", None, 1, settings), tmp_path / "run")
     save, update = saves[1], statistics.median(updates)  # the first save is of an empty run, the last of a finished one
     share = save / (usual * update)
     tally.figures |= {

@@ -1,4 +1,4 @@
-"""Run folders that a stranger has prepared: nothing in them is executed, and nothing outside them is written."""
+"""Untrusted run folders: nothing in them is executed, and nothing outside them is written."""
 
 from __future__ import annotations
 

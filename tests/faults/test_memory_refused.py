@@ -13,7 +13,6 @@ from ctrlformer.cli.main import main
 from ctrlformer.errors import ConfigError
 from ctrlformer.system.memory import free_memory
 from ctrlformer.training import launch, memory_check
-from ctrlformer.training.console import Progress
 
 pytestmark = [pytest.mark.fault("memory_refused"), pytest.mark.usefixtures("quick_trainings")]
 
@@ -67,8 +66,8 @@ def test_a_run_that_comes_to_a_smaller_machine_is_refused_and_stays_as_it_is(tal
     whole = start(tmp_path / "whole")
     stop(tmp_path / "run", StopAt(step=14))
     ways = {
-        "resume": (tmp_path / "run", lambda: launch.resume(tmp_path / "run", Progress())),
-        "add": (whole.path, lambda: launch.add(whole.path, "toy/reach_sparse", None, None, Progress())),
+        "resume": (tmp_path / "run", lambda: launch.resume(tmp_path / "run")),
+        "add": (whole.path, lambda: launch.add(whole.path, "toy/reach_sparse")),
     }
     for what, (fails, go) in ways.items():
         with tally.case(what), pytest.MonkeyPatch.context() as patch:

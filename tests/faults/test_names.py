@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from browsers import browser, opened
+from report_folders import PAIR, config, metrics, write
 from selenium.webdriver import Chrome
 from tally import HowMany, Tally
-from told_folders import PAIR, config, metrics, write
 
 from ctrlformer.report.page import write_report
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ctrlformer.agents import SacAgent
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
-from ctrlformer.envs.pixels import Frame
+from ctrlformer.envs.pixels import FrameResult
 from ctrlformer.envs.toy import Toy
 from ctrlformer.errors import CtrlFormerError, NonFiniteError, TaskError
 from ctrlformer.replay import Replay
@@ -55,11 +55,11 @@ def test_a_reward_that_is_not_a_number_is_caught(
             assert_sound(folder, expected)
 
 
-def step_with_reward(value: float, frame: int) -> Callable[..., Frame]:
+def step_with_reward(value: float, frame: int) -> Callable[..., FrameResult]:
     """The toy tasks' `step`, which gives another reward once."""
     real, frames = Toy.step, itertools.count()
 
-    def step(toy: Toy, action: Any) -> Frame:
+    def step(toy: Toy, action: Any) -> FrameResult:
         shown = real(toy, action)
         return shown._replace(reward=value) if next(frames) == frame else shown
 
@@ -96,7 +96,7 @@ def test_a_loss_that_is_not_a_number_is_caught_in_its_update(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(losses, part, spoilt)
                 patch.setattr(SacAgent, "update", lambda *words, spoilt=spoilt: spoilt.update(*words))
-                with pytest.raises(NonFiniteError, match="last checkpoint is kept"):
+                with pytest.raises(NonFiniteError, match="last checkpoint is intact"):
                     start(folder)
             assert spoilt.updating  # that update did not end
             assert_sound(folder, expected)

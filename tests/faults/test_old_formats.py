@@ -17,7 +17,6 @@ from ctrlformer.errors import CheckpointError
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.files import to_json
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
 
 pytestmark = [pytest.mark.fault("old_format"), pytest.mark.usefixtures("quick_trainings")]
 
@@ -67,4 +66,4 @@ def test_a_checkpoint_of_another_format_names_it_and_stays(
 def test_a_replay_of_another_format_is_named(stopped: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctrlformer.replay.buffer.FORMAT", 2)
     with tally.case("replay format 1"), pytest.raises(CheckpointError, match=r"has format 1.* reads 2"):
-        launch.resume(stopped, Progress())
+        launch.resume(stopped)

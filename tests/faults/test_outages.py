@@ -21,16 +21,16 @@ from ctrlformer.errors import RenderError, TaskError
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import loggers
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import Callback
 
 pytestmark = [pytest.mark.fault("outage"), pytest.mark.usefixtures("quick_trainings")]
 
 
-class Listener(Progress):
+class Listener(Callback):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self.said.append(text)
 
 
@@ -82,7 +82,7 @@ def test_a_simulator_that_fails_stops_with_one_line_and_resume_is_exact(
             assert "'toy/" in str(failure.value)
             assert "RuntimeError: the display is gone" in str(failure.value)
             if folder.exists():
-                assert "last checkpoint is kept" in str(failure.value)
+                assert "last checkpoint is intact" in str(failure.value)
                 checkpoint.load(folder / "checkpoints", warn=pytest.fail)
             assert_same(outcome(go_on(folder)), expected)
 
@@ -99,7 +99,7 @@ def test_before_a_failed_evaluation_stops_all_is_saved(tally: Tally, expected: d
     with tally.case("the second evaluation"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ctrlformer.training.trainer, "evaluate", fails)
-            with pytest.raises(TaskError, match="last checkpoint is kept"):
+            with pytest.raises(TaskError, match="last checkpoint is intact"):
                 start(tmp_path / "run")
         assert checkpoint.load(tmp_path / "run" / "checkpoints").step == 7
         assert_same(outcome(go_on(tmp_path / "run")), expected)

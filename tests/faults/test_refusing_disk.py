@@ -69,7 +69,7 @@ def refuse(folder: Path, operation: int, code: int) -> None:
     """Go on with the run as when its operations were counted, until that one is refused."""
     disk = Refusing(operation, code)
     with watched(disk), pytest.raises(CtrlFormerError) as refused:
-        launch.resume(folder, StopAt(step=STEPS + 1))
+        launch.resume(folder, callbacks=[StopAt(step=STEPS + 1)])
     assert len(disk.names) > operation
     message = str(refused.value)
     assert "\n" not in message

@@ -16,7 +16,7 @@ from ctrlformer.config.presets import make_config
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import Callback, StageInfo, StepInfo
 
 TASK = "toy/reach"
 STEPS = 32  # of 2 frames each; an episode has 25
@@ -49,11 +49,11 @@ def flags() -> list[str]:
     return words
 
 
-def start(folder: Path, config: Config | None = None, progress: Progress | None = None) -> RunFolder:
-    return launch.start(config or small_config(), folder, progress or Progress())
+def start(folder: Path, config: Config | None = None, *callbacks: Callback) -> RunFolder:
+    return launch.start(config or small_config(), folder, callbacks=callbacks)
 
 
-class SignalAt(Progress):
+class SignalAt(Callback):
     """Sends this process a real signal when a step of a stage, or an evaluation, is reached."""
 
     def __init__(
@@ -64,24 +64,24 @@ class SignalAt(Progress):
         stage: str | None = None,
     ) -> None:
         self._step, self._evaluation, self._number = step, evaluation, number
-        self._only, self._stage = stage, ""
+        self._only = stage
         self.said: list[str] = []
 
-    def begin_stage(self, task: str, frames: int, budget: int) -> None:
-        self._stage = task
-
-    def step(self, frames: int, episode_return: float | None) -> None:
-        if self._step is not None and frames == 2 * self._step and self._only in (None, self._stage):
+    def on_step(self, step: StepInfo) -> None:
+        if self._step is not None and self._frames(step.stage) == 2 * self._step:
             signal.raise_signal(self._number)
 
-    def evaluating(self, episode: int, episodes: int) -> None:
-        if episode == 0 and self._evaluation is not None:
+    def _frames(self, stage: StageInfo) -> int | None:
+        return stage.frames if self._only in (None, " + ".join(stage.tasks)) else None
+
+    def on_evaluation_episode(self, done: int, episodes: int) -> None:
+        if done == 0 and self._evaluation is not None:
             self._evaluation -= 1
             if self._evaluation < 0:
                 self._evaluation = None
                 signal.raise_signal(self._number)
 
-    def say(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self.said.append(text)
 
 

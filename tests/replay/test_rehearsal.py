@@ -10,15 +10,15 @@ import torch
 
 from ctrlformer.errors import CheckpointError, RunError
 from ctrlformer.replay import rehearsal
-from ctrlformer.replay.rehearsal import Kept, Outputs, Rehearser
+from ctrlformer.replay.rehearsal import Outputs, RehearsalBuffer, RehearsalSampler
 from ctrlformer.storage.checkpoint import pack, unpack
 
 
-def some(file: Path, task: str = "toy/reach", count: int = 5) -> Kept:
+def some(file: Path, task: str = "toy/reach", count: int = 5) -> RehearsalBuffer:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (count, 4, 4, 9), dtype=torch.uint8, generator=generator)
     outputs = Outputs(*(torch.randn(count, width, generator=generator) for width in (3, 2, 2)))
-    return rehearsal.keep(file, task, pixels, outputs)
+    return rehearsal.store(file, task, pixels, outputs)
 
 
 def same(task: str, observations: torch.Tensor) -> Outputs:
@@ -79,7 +79,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 def test_draws_belong_together_and_reach_every_task(tmp_path: Path) -> None:
     both = [some(tmp_path / "a.safetensors", "a"), some(tmp_path / "b.safetensors", "b")]
-    rehearser, rng, seen = Rehearser(both, 7), np.random.default_rng(0), set()
+    rehearser, rng, seen = RehearsalSampler(both, 7), np.random.default_rng(0), set()
     for _ in range(20):
         drawn = rehearser.draw(rng)
         seen.add(drawn.task)
@@ -96,4 +96,4 @@ def test_spread_is_the_features_own_and_never_zero(tmp_path: Path) -> None:
     features = varied.outputs.features.numpy()
     assert float(varied.spread) == pytest.approx(np.sqrt(features.var(0).mean()), rel=1e-5)
     still = Outputs(torch.ones(3, 2), torch.zeros(3, 1), torch.zeros(3, 1))
-    assert float(rehearsal.keep(tmp_path / "b.safetensors", "b", torch.zeros(3, 4, 4, 9).byte(), still).spread) > 0
+    assert float(rehearsal.store(tmp_path / "b.safetensors", "b", torch.zeros(3, 4, 4, 9).byte(), still).spread) > 0

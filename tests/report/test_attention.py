@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told_folders import config, write
+from report_folders import config, write
 
 from ctrlformer.errors import RunError
 from ctrlformer.report.attention import read_explained

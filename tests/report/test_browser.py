@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from browsers import browser, opened
 from PIL import Image
+from report_folders import PAIR, Row, config, metrics, row, scratch, write
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from told_folders import PAIR, Row, config, metrics, row, scratch, write
 
 from ctrlformer.report.page import write_report
 

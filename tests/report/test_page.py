@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from told_folders import PAIR, config, metrics, row, scratch, told, write
+from report_folders import PAIR, config, metrics, report_run, row, scratch, write
 
 from ctrlformer.cli.main import main
 from ctrlformer.report.page import render, write_report
@@ -23,7 +23,7 @@ def embedded(page: str) -> dict[str, list[dict[str, object]]]:
 
 
 def test_a_page_stands_by_itself(tmp_path: Path) -> None:
-    run = told(tmp_path / "pair", config("a", "b"), PAIR, metrics(0, [10, 20], q=1.0))
+    run = report_run(tmp_path / "pair", config("a", "b"), PAIR, metrics(0, [10, 20], q=1.0))
     page = render([run])
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r'(src|href)="(?!#)', page)
@@ -33,7 +33,7 @@ def test_a_page_stands_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
-    page = render([told(tmp_path / "new", config("a"))])
+    page = render([report_run(tmp_path / "new", config("a"))])
     assert "just begun" in page
     assert embedded(page) == {"curves": [], "wholes": [], "figures": []}
 
@@ -56,7 +56,7 @@ def test_two_hundred_runs_make_a_page_of_bearable_size(tmp_path: Path) -> None:
     logged = metrics(0, range(100, 100_100, 100), q=1.2345, critic_loss=2.3456, temperature=0.1234)
     evals = [row(0, "a", "learn", frames, frames / 100) for frames in range(0, 100_001, 10_000)]
     runs = [
-        told(tmp_path / f"{seed}", config("a", seed=seed), evals, logged if seed < 3 else logged[::5])
+        report_run(tmp_path / f"{seed}", config("a", seed=seed), evals, logged if seed < 3 else logged[::5])
         for seed in range(200)
     ]
     assert len(render(runs)) < 15e6
@@ -93,4 +93,4 @@ def test_numbers_too_large_to_draw_are_left_out(tmp_path: Path) -> None:
     logged = metrics(0, [10, 20, 30], critic_loss=1.0)
     for number, value in enumerate((10**400, 1.7976e308, 1e-320)):
         rows = [one | {"seconds": value, "q": value, "minutes": value} for one in logged]
-        assert "critic_loss" in render([told(tmp_path / f"{number}", config("a"), PAIR[:3], rows)])
+        assert "critic_loss" in render([report_run(tmp_path / f"{number}", config("a"), PAIR[:3], rows)])

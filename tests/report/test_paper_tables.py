@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told_folders import config, scratch, write
+from report_folders import config, scratch, write
 
 from ctrlformer.errors import RunError
 from ctrlformer.report.page import write_report

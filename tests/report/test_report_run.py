@@ -7,17 +7,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from told_folders import PAIR, config, metrics, scratch, told, write
+from report_folders import PAIR, config, metrics, report_run, scratch, write
 
 from ctrlformer.config import TransferConfig
 from ctrlformer.errors import RunError
-from ctrlformer.report.report_run import MOST_ROWS, ToldRun, read_runs, thinned
+from ctrlformer.report.report_run import MOST_ROWS, ReportRun, read_runs, thinned
 
 
 def test_a_method_is_the_preset_and_what_was_changed_in_it(tmp_path: Path) -> None:
-    plain = told(tmp_path / "plain", config("a"))
+    plain = report_run(tmp_path / "plain", config("a"))
     assert plain.method == plain.plain_method == "tiny"
-    copied = told(tmp_path / "copied", config("a", "b", seed=2, transfer=TransferConfig(heads="copy")))
+    copied = report_run(tmp_path / "copied", config("a", "b", seed=2, transfer=TransferConfig(heads="copy")))
     assert copied.method == "tiny, transfer.heads copy"
     assert copied.plain_method == "tiny", "a first stage knows nothing of transfer"
     assert copied.tasks == ("a", "b")
@@ -26,21 +26,21 @@ def test_a_method_is_the_preset_and_what_was_changed_in_it(tmp_path: Path) -> No
 
 
 def test_a_run_is_finished_when_every_planned_task_has_its_last_evaluation(tmp_path: Path) -> None:
-    assert not told(tmp_path / "new", config("a")).finished
-    assert told(tmp_path / "one", config("a"), scratch("a", (0, 1.0), (10, 2.0))).finished
-    assert not told(tmp_path / "half", config("a", "b"), PAIR[:4]).finished
-    assert told(tmp_path / "whole", config("a", "b"), PAIR).finished
+    assert not report_run(tmp_path / "new", config("a")).finished
+    assert report_run(tmp_path / "one", config("a"), scratch("a", (0, 1.0), (10, 2.0))).finished
+    assert not report_run(tmp_path / "half", config("a", "b"), PAIR[:4]).finished
+    assert report_run(tmp_path / "whole", config("a", "b"), PAIR).finished
 
 
 def test_minutes_are_those_of_the_newest_row(tmp_path: Path) -> None:
     rows = [one | {"minutes": 7.5} for one in metrics(0, [10])]
-    assert told(tmp_path / "run", config("a"), scratch("a", (0, 1.0)), rows).minutes == 7.5
+    assert report_run(tmp_path / "run", config("a"), scratch("a", (0, 1.0)), rows).minutes == 7.5
 
 
 def test_settings_of_another_version_are_told_by_their_scores_alone(tmp_path: Path) -> None:
     folder = write(tmp_path / "old", config("a"), PAIR)
     (folder / "config.json").write_text('{"preset": "gone", "seed": 4, "nonsense": 1}')
-    run = ToldRun.read(folder)
+    run = ReportRun.read(folder)
     assert (run.config, run.seed, run.tasks) == (None, 4, ("a", "b"))
     assert run.method.startswith("gone, config.json of another version (")
 
@@ -58,7 +58,7 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, text: str, complaint
     folder = write(tmp_path / "run", config("a"))
     (folder / name).write_text(text)
     with pytest.raises(RunError, match=complaint) as caught:
-        ToldRun.read(folder)
+        ReportRun.read(folder)
     assert name in str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_memory_of_a_page_does_not_grow_with_the_log(tmp_path: Path) -> None:
         run = write(tmp_path / f"{rows}", config("a"), PAIR[:1], metrics(0, range(10, 10 * rows + 10, 10), q=1.0))
         tracemalloc.start()
         try:
-            ToldRun.read(run)
+            ReportRun.read(run)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

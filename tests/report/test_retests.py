@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-from told_folders import PAIR, config, scratch, told
+from report_folders import PAIR, config, report_run, row, scratch
 
 from ctrlformer.report.retests import effects, retest_matrices
 
 
 def test_the_matrix_has_a_line_per_task_and_a_column_per_stage(tmp_path: Path) -> None:
-    (matrix,) = retest_matrices([told(tmp_path / "pair", config("a", "b"), PAIR)])
+    (matrix,) = retest_matrices([report_run(tmp_path / "pair", config("a", "b"), PAIR)])
     assert (matrix.method, matrix.seeds, matrix.stages) == ("tiny", 1, ["a", "b"])
     a, b = matrix.lines
     assert [cell.text for cell in a.cells] == ["800", "600"]
@@ -23,10 +24,10 @@ def test_the_matrix_has_a_line_per_task_and_a_column_per_stage(tmp_path: Path) -
 def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
     worse = [one | {"mean": one["mean"] - 100} if one["kind"] == "retest" else one for one in PAIR]
     runs = [
-        told(tmp_path / "1", config("a", "b", seed=1), PAIR),
-        told(tmp_path / "2", config("a", "b", seed=2), worse),
-        told(tmp_path / "s1", config("b", seed=1), scratch("b", (0, 0.0), (100, 200.0))),
-        told(tmp_path / "s2", config("b", seed=2), scratch("b", (0, 0.0), (100, 200.0))),
+        report_run(tmp_path / "1", config("a", "b", seed=1), PAIR),
+        report_run(tmp_path / "2", config("a", "b", seed=2), worse),
+        report_run(tmp_path / "s1", config("b", seed=1), scratch("b", (0, 0.0), (100, 200.0))),
+        report_run(tmp_path / "s2", config("b", seed=2), scratch("b", (0, 0.0), (100, 200.0))),
     ]
     (matrix,) = retest_matrices(runs)
     a, b = matrix.lines
@@ -37,14 +38,27 @@ def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
 
 def test_effects_compare_at_the_frames_both_have_had(tmp_path: Path) -> None:
     alone = scratch("b", (0, 0.0), (100, 250.0), (400, 900.0))
-    (effect,) = effects([told(tmp_path / "p", config("a", "b"), PAIR), told(tmp_path / "s", config("b"), alone)])
+    (effect,) = effects(
+        [report_run(tmp_path / "p", config("a", "b"), PAIR), report_run(tmp_path / "s", config("b"), alone)]
+    )
     assert (effect.task, effect.before, effect.frames) == ("b", "a", 100)
     assert (effect.transfer, effect.scratch, effect.scratch_seeds) == (500.0, 250.0, 1)
     assert (effect.kept, effect.kept_share) == ("75 %", 0.75)
 
 
 def test_without_runs_from_scratch_only_what_is_kept_is_told(tmp_path: Path) -> None:
-    (effect,) = effects([told(tmp_path / "p", config("a", "b"), PAIR)])
+    (effect,) = effects([report_run(tmp_path / "p", config("a", "b"), PAIR)])
     assert (effect.scratch, effect.scratch_seeds) == (None, 0)
-    (early,) = effects([told(tmp_path / "q", config("a", "b"), PAIR[:4])])
+    (early,) = effects([report_run(tmp_path / "q", config("a", "b"), PAIR[:4])])
     assert (early.kept, early.kept_share) == ("not retested", None)
+
+
+def test_a_task_learnt_together_with_others_is_not_from_scratch(tmp_path: Path) -> None:
+    """Its own first stage is no scratch run, as in `ctrlformer scores`."""
+    together = dataclasses.replace(config("b", seed=2), tasks=("b", "c"), together=True)
+    rows = [row(0, task, kind, frames, 900.0) for task in "bc" for kind, frames in (("learn", 0), ("final", 100))]
+    runs = [report_run(tmp_path / "p", config("a", "b"), PAIR), report_run(tmp_path / "t", together, rows)]
+    (effect,) = effects(runs)
+    assert (effect.scratch, effect.scratch_seeds) == (None, 0)
+    (matrix,) = retest_matrices(runs)
+    assert matrix.lines[1].transfer == ""

@@ -1,4 +1,4 @@
-"""Checkpoints that a stranger made: nothing in them is run, believed or followed."""
+"""Untrusted checkpoints: nothing in them is run, believed or followed."""
 
 from __future__ import annotations
 

@@ -198,10 +198,10 @@ def test_folders_stay_inside_the_run(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_trackers_write_through_no_link(run: RunFolder, tmp_path: Path) -> None:
-    run.keep_inside("tensorboard", "wandb")
+    run.refuse_links("tensorboard", "wandb")
     (run.path / "tensorboard").symlink_to(tmp_path)
     with pytest.raises(RunError, match="tensorboard is a link to another place"):
-        run.keep_inside("tensorboard", "wandb")
+        run.refuse_links("tensorboard", "wandb")
 
 
 def test_a_file_of_any_length_is_not_copied(run: RunFolder, tmp_path: Path) -> None:

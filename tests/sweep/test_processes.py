@@ -27,7 +27,7 @@ def test_runs_beside_each_other_stopped_and_gone_on_with_are_the_same(tmp_path: 
     with sweeping(stopped, "--jobs", "2") as process:
         until(lambda: len(learning(stopped)) == 2, process)
         process.send_signal(signal.SIGINT)
-        assert "the same command goes on" in said_at_the_end(process, 130)
+        assert "the same command resumes" in said_at_the_end(process, 130)
     for folder in (stopped / RUNS).iterdir():
         with RunFolder.open(folder).lock(patience=0):  # nobody trains it any more
             pass
@@ -48,5 +48,5 @@ def test_a_process_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
         holder = (tmp_path / RUNS / name / "lock").read_text()  # process 123 on host
         os.kill(int(holder.split()[1]), signal.SIGKILL)
         said = said_at_the_end(process, 0)
-    assert f"goes on: {name}" in said
-    assert "ended by SIGKILL; it goes on from its checkpoint" in said
+    assert f"resumed: {name}" in said
+    assert "ended by SIGKILL; it resumes from its checkpoint" in said

@@ -48,7 +48,7 @@ def test_a_node_that_dies_costs_nothing_but_time(cluster: Any, undisturbed: dict
         cluster.remove_node(node, allow_graceful=False)
         said = said_at_the_end(process, 0)
     assert "its node or worker is gone" in said
-    assert sum("] goes on: " in line for line in said.splitlines()) == 1
+    assert sum("] resumed: " in line for line in said.splitlines()) == 1
     assert evals(tmp_path) == undisturbed
     assert sorted(line.split(": ")[1] for line in said.splitlines() if "] finished: " in line) == sorted(undisturbed)
 
@@ -61,7 +61,7 @@ def test_a_grid_on_a_local_cluster_is_stopped_and_gone_on_with(undisturbed: dict
         with sweeping(tmp_path, "--ray", "local") as process:
             until(lambda since=begun: learning(tmp_path, since), process)  # type: ignore[misc]
             process.send_signal(number)
-            assert "the same command goes on" in said_at_the_end(process, 128 + number)
+            assert "the same command resumes" in said_at_the_end(process, 128 + number)
         for folder in (tmp_path / RUNS).iterdir():
             with RunFolder.open(folder).lock(patience=0):  # nobody trains it any more
                 pass

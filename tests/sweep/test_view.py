@@ -44,7 +44,7 @@ def test_what_is_shown(terminal: bool, tmp_path: Path, monkeypatch: pytest.Monke
         watching.refresh()
         watching.changed(TRANSFER, Status("failed", "no room"))
     said = shown.getvalue()
-    assert f"[1/2] goes on: {TRANSFER}" in said
+    assert f"[1/2] resumed: {TRANSFER}" in said
     assert "queued or beginning" in said
     assert "toy/slide 40 of 60 frames, learn 12.3" in said
     assert f"[1/2] failed: {TRANSFER}: no room" in said

@@ -21,7 +21,6 @@ from ctrlformer.sweep import worker
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.processes import how_it_ended
 from ctrlformer.sweep.processes import start as start_process
-from ctrlformer.training.console import Progress
 
 SECOND = "toy/slide"
 
@@ -43,7 +42,7 @@ def job_in(parent: RunFolder, name: str) -> Job:
 @pytest.fixture(scope="module")
 def whole(parent: RunFolder) -> RunFolder:
     job = job_in(parent, "whole")
-    worker.carry_out(Job.from_json(job.to_json()), Progress())
+    worker.carry_out(Job.from_json(job.to_json()))
     return RunFolder.open(Path(job.folder))
 
 
@@ -57,26 +56,26 @@ def test_a_run_goes_on_in_a_copy_of_its_parent(parent: RunFolder, whole: RunFold
 def test_a_stopped_run_is_gone_on_with_and_a_finished_one_left_alone(parent: RunFolder, whole: RunFolder) -> None:
     job = job_in(parent, "stopped")
     with pytest.raises(KeyboardInterrupt):
-        worker.carry_out(job, SignalAt(step=5, stage=SECOND))
-    worker.carry_out(job, Progress())
+        worker.carry_out(job, [SignalAt(step=5, stage=SECOND)])
+    worker.carry_out(job)
     found = RunFolder.open(Path(job.folder))
     assert_same(outcome(found), outcome(whole))
     before = found.read_evals()
-    worker.carry_out(job, Progress())
+    worker.carry_out(job)
     assert found.read_evals() == before
 
 
 def test_a_copy_that_was_cut_off_is_made_again(parent: RunFolder, whole: RunFolder) -> None:
     job = job_in(parent, "cut-off")
     RunFolder.create(Path(job.folder), parent.config)  # all that a copy has at first
-    worker.carry_out(job, Progress())
+    worker.carry_out(job)
     assert_same(outcome(RunFolder.open(Path(job.folder))), outcome(whole))
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(parent: RunFolder, tmp_path: Path) -> None:
     job = Job.of(PlannedRun("again", "ctrlformer", parent.config, None), tmp_path)
     RunFolder.create(Path(job.folder), parent.config)
-    worker.carry_out(job, Progress())
+    worker.carry_out(job)
     assert_same(outcome(RunFolder.open(Path(job.folder))), outcome(parent))
 
 
@@ -84,7 +83,7 @@ def test_a_folder_with_other_settings_is_refused(parent: RunFolder, tmp_path: Pa
     job = Job.of(PlannedRun("other", "ctrlformer", small_config(training__frames=26), None), tmp_path)
     shutil.copytree(parent.path, job.folder)
     with pytest.raises(RunError, match=r"other settings than planned now \(training.frames\)"):
-        worker.carry_out(job, Progress())
+        worker.carry_out(job)
 
 
 def test_a_run_that_a_dying_attempt_still_holds_is_waited_for(parent: RunFolder, tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ with RunFolder.open(Path({str(folder)!r})).lock():
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    worker.carry_out(Job.of(PlannedRun("held", "ctrlformer", parent.config, None), tmp_path), Progress())
+    worker.carry_out(Job.of(PlannedRun("held", "ctrlformer", parent.config, None), tmp_path))
     holder.communicate(timeout=60)
 
 

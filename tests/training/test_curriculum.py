@@ -18,8 +18,8 @@ from ctrlformer.errors import CheckpointError, ConfigError, RunError, TaskError
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import launch
+from ctrlformer.training.callbacks import Callback, StepInfo
 from ctrlformer.training.collect import Collector
-from ctrlformer.training.console import Progress
 
 PAIR = ("toy/reach", "toy/slide")
 PAIR_ALIKE = ("toy/reach", "toy/reach_sparse")  # both with two actions
@@ -33,14 +33,14 @@ def kinds(run: RunFolder) -> list[tuple[int, str, str, int]]:
     return [(row["stage"], row["task"], row["kind"], row["frames"]) for row in run.read_evals()]
 
 
-def stopped_often(folder: Path, config: Config, stops: list[Progress]) -> RunFolder:
+def stopped_often(folder: Path, config: Config, stops: list[SignalAt]) -> RunFolder:
     """A run stopped by each of `stops` in turn, then finished."""
     with pytest.raises(KeyboardInterrupt):
         start(folder, config, stops[0])
     for stop in stops[1:]:
         with pytest.raises(KeyboardInterrupt):
-            launch.resume(folder, stop)
-    return launch.resume(folder, Progress())
+            launch.resume(folder, callbacks=[stop])
+    return launch.resume(folder)
 
 
 # One after the other
@@ -91,7 +91,7 @@ def test_drift_of_earlier_tasks_is_logged_in_later_stages(whole: RunFolder) -> N
     ],
 )
 def test_resume_is_exact_across_stages_and_in_the_middle_of_a_retest(
-    stops: list[Progress], whole: RunFolder, tmp_path: Path
+    stops: list[SignalAt], whole: RunFolder, tmp_path: Path
 ) -> None:
     assert_same(outcome(stopped_often(tmp_path / "run", whole.config, stops)), outcome(whole))
 
@@ -111,45 +111,38 @@ def same_but_for_the_config(found: RunFolder, expected: RunFolder) -> None:
 @pytest.mark.parametrize("heads", ["fresh", "copy"])
 def test_adding_a_task_gives_what_training_both_gives(heads: str, first: RunFolder, tmp_path: Path) -> None:
     whole = start(tmp_path / "whole", pair_config(transfer__heads=heads))
-    added = launch.add(
-        first.path,
-        "toy/slide",
-        None,
-        TransferConfig(heads=heads),
-        Progress(),
-        tmp_path / "added",  # type: ignore[arg-type]
-    )
+    added = launch.add(first.path, "toy/slide", transfer=TransferConfig(heads=heads), into=tmp_path / "added")
     same_but_for_the_config(added, whole)
     assert added.config.all_tasks == PAIR
     assert added.config.stages[1] == whole.config.stages[1]
 
 
 def test_a_run_that_was_copied_is_free_again_while_the_copy_learns(first: RunFolder, tmp_path: Path) -> None:
-    class Copying(Progress):
+    class Copying(Callback):
         copies = 0
 
-        def step(self, frames: int, episode_return: float | None) -> None:
+        def on_step(self, step: StepInfo) -> None:
             with first.lock(patience=0.0):
                 self.copies += 1
 
-    watching = Copying()
-    launch.add(first.path, "toy/slide", 12, None, watching, tmp_path / "copy")
-    assert watching.copies == 6
+    copying = Copying()
+    launch.add(first.path, "toy/slide", frames=12, into=tmp_path / "copy", callbacks=[copying])
+    assert copying.copies == 6
 
 
 def test_an_added_stage_that_was_stopped_resumes_exactly(first: RunFolder, tmp_path: Path) -> None:
-    whole = launch.add(first.path, "toy/slide", 30, None, Progress(), tmp_path / "whole")
+    whole = launch.add(first.path, "toy/slide", frames=30, into=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        launch.add(first.path, "toy/slide", 30, None, SignalAt(step=7), tmp_path / "broken")
+        launch.add(first.path, "toy/slide", frames=30, into=tmp_path / "broken", callbacks=[SignalAt(step=7)])
     with pytest.raises(RunError, match="has not finished its tasks: `ctrlformer resume"):
-        launch.add(tmp_path / "broken", "toy/reach_sparse", None, None, Progress())
-    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+        launch.add(tmp_path / "broken", "toy/reach_sparse")
+    assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))
     assert [row["frames"] for row in whole.read_evals() if row["kind"] == "final"] == [40, 30]
 
 
 def test_adding_into_a_copy_leaves_the_run_alone(first: RunFolder, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in first.path.rglob("*") if path.is_file() and path.name != "lock"}
-    launch.add(first.path, "toy/slide", 24, None, Progress(), tmp_path / "copy")
+    launch.add(first.path, "toy/slide", frames=24, into=tmp_path / "copy")
     after = {path: path.read_bytes() for path in first.path.rglob("*") if path.is_file() and path.name != "lock"}
     assert after == before
     assert not (tmp_path / "copy" / "replay" / "toy+reach").exists()
@@ -166,12 +159,12 @@ def test_a_run_can_be_copied_while_another_copy_draws_its_first_picture(
             return draw(*args)
 
     monkeypatch.setattr(launch, "pixel_fingerprint", draw_with_the_run_free)
-    launch.add(first.path, "toy/slide", 24, None, Progress(), tmp_path / "copy")
+    launch.add(first.path, "toy/slide", frames=24, into=tmp_path / "copy")
 
 
 def test_adding_in_place_goes_on_in_the_same_folder(first: RunFolder, tmp_path: Path) -> None:
     copy = first.copy(tmp_path / "run")
-    run = launch.add(copy.path, "toy/slide", 24, None, Progress())
+    run = launch.add(copy.path, "toy/slide", frames=24)
     assert run.path == copy.path
     assert api.load(run.path).tasks == list(PAIR)
 
@@ -179,13 +172,13 @@ def test_adding_in_place_goes_on_in_the_same_folder(first: RunFolder, tmp_path: 
 def test_what_cannot_be_added_is_refused_and_nothing_changes(first: RunFolder, tmp_path: Path) -> None:
     before = (first.path / "config.json").read_bytes()
     with pytest.raises(ConfigError, match="'toy/reach' is named twice"):
-        launch.add(first.path, "toy/reach", None, None, Progress())
+        launch.add(first.path, "toy/reach")
     with pytest.raises(TaskError, match="unknown task 'toy/slid'"):
-        launch.add(first.path, "toy/slid", None, None, Progress())
+        launch.add(first.path, "toy/slid")
     with pytest.raises(ConfigError, match="frames is 0"):
-        launch.add(first.path, "toy/slide", 0, None, Progress())
+        launch.add(first.path, "toy/slide", frames=0)
     with pytest.raises(RunError, match="already holds"):
-        launch.add(first.path, "toy/slide", None, None, Progress(), into=first.path)
+        launch.add(first.path, "toy/slide", into=first.path)
     assert (first.path / "config.json").read_bytes() == before
 
 
@@ -217,11 +210,11 @@ def test_bad_input_to_the_command_is_one_line(
 
 def test_damaged_kept_observations_are_named(first: RunFolder, tmp_path: Path) -> None:
     run = first.copy(tmp_path / "run")
-    file = run.kept("toy/reach")
+    file = run.rehearsal_buffer("toy/reach")
     file.write_bytes(file.read_bytes()[:-1])
     said = SignalAt()
     with pytest.raises(CheckpointError, match="no usable checkpoint"):
-        launch.add(run.path, "toy/slide", 24, None, said)
+        launch.add(run.path, "toy/slide", frames=24, callbacks=[said])
     assert any(f"{file} are damaged" in line for line in said.said)
 
 
@@ -273,7 +266,7 @@ def test_training_together_resumes_exactly(step: int, tmp_path: Path) -> None:
 def test_a_task_can_be_added_after_training_together(tmp_path: Path) -> None:
     config = launch.dataclasses.replace(pair_config(training__frames=20), together=True)
     run = start(tmp_path / "run", config)
-    launch.add(run.path, "toy/reach_sparse", 16, None, Progress())
+    launch.add(run.path, "toy/reach_sparse", frames=16)
     assert [row[:3] for row in kinds(RunFolder.open(run.path))[-2:]] == [
         (1, "toy/reach", "retest"),
         (1, "toy/slide", "retest"),
@@ -314,10 +307,9 @@ def test_rehearsing_cuts_the_drift_of_old_outputs_fivefold(attention: str, tmp_p
         run = launch.add(
             learnt.path,
             "toy/slide",
-            240,
-            TransferConfig(encoder_lr_scale=1.0, protect=protect),
-            Progress(),
-            tmp_path / protect,  # type: ignore[arg-type]
+            frames=240,
+            transfer=TransferConfig(encoder_lr_scale=1.0, protect=protect),
+            into=tmp_path / protect,
         )
         drifts[protect] = final_drift(run)
     assert drifts["rehearse"] * 5 <= drifts["none"], drifts
@@ -335,7 +327,9 @@ def test_causal_and_frozen_runs_keep_the_old_task_to_the_last_bit(tmp_path: Path
 def test_a_frozen_encoder_in_the_checkpoint_is_the_one_before(tmp_path: Path) -> None:
     first = start(tmp_path / "first", small_config("toy/reach", training__frames=30))
     before = checkpoint.load(first.checkpoints).tensors["encoder"]
-    run = launch.add(first.path, "toy/slide", 30, TransferConfig(protect="freeze"), Progress(), tmp_path / "frozen")
+    run = launch.add(
+        first.path, "toy/slide", frames=30, transfer=TransferConfig(protect="freeze"), into=tmp_path / "frozen"
+    )
     after = checkpoint.load(run.checkpoints).tensors["encoder"]
     grown = {name for name in before if name.startswith("statistics")}
     assert all(torch.equal(before[name], after[name]) for name in before.keys() - grown)
@@ -381,5 +375,5 @@ def test_copied_heads_act_from_the_first_step_unless_a_random_start_is_asked_for
 
     monkeypatch.setattr(Collector, "choose", noted)
     transfer = TransferConfig(heads="copy", random_start=random_start, kept_observations=4)
-    launch.add(tmp_path / "run", PAIR_ALIKE[1], 40, transfer, Progress())
+    launch.add(tmp_path / "run", PAIR_ALIKE[1], frames=40, transfer=transfer)
     assert at_random == [True] * random_steps + [False] * (20 - random_steps)

@@ -19,7 +19,6 @@ from ctrlformer.errors import ConfigError
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
 
 PAIR = ("toy/reach", "toy/slide")  # two actions, then one
 
@@ -43,7 +42,7 @@ def test_resume_in_the_middle_of_an_episode_is_exact(step: int, unbroken: RunFol
         start(tmp_path / "run", small_dreamer(), SignalAt(step=step))
     saved = checkpoint.load(tmp_path / "run" / "checkpoints").tensors["episodes"]
     assert ("0/memory" in saved) == (step != 25)  # the latent state of the open episode, if one is open
-    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), outcome(unbroken))
+    assert_same(outcome(launch.resume(tmp_path / "run")), outcome(unbroken))
 
 
 def test_without_its_memory_the_policy_would_act_otherwise(
@@ -61,7 +60,7 @@ def test_without_its_memory_the_policy_would_act_otherwise(
 
     with monkeypatch.context() as lost:
         lost.setattr(checkpoint, "candidates", forgetful)
-        run = launch.resume(tmp_path / "run", Progress())
+        run = launch.resume(tmp_path / "run")
     assert outcome(run)["replay"] != outcome(unbroken)["replay"]
 
 
@@ -71,7 +70,7 @@ def test_two_tasks_resume_exactly_and_are_retested(together: bool, tmp_path: Pat
     whole = start(tmp_path / "whole", config)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "broken", config, SignalAt(step=15, stage=None if together else "toy/slide"))
-    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+    assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))
     retests = [row["task"] for row in whole.read_evals() if row["kind"] == "retest"]
     assert retests == ([] if together else ["toy/reach"])
     drifts = [row["drift/toy/reach"] for row in whole.read_metrics() if row["stage"] == 1]
@@ -80,7 +79,7 @@ def test_two_tasks_resume_exactly_and_are_retested(together: bool, tmp_path: Pat
 
 def test_a_task_is_added_and_a_frozen_world_keeps_the_old_one(unbroken: RunFolder, tmp_path: Path) -> None:
     frozen = TransferConfig(protect="freeze")
-    run = launch.add(unbroken.path, "toy/slide", 30, frozen, Progress(), tmp_path / "frozen")
+    run = launch.add(unbroken.path, "toy/slide", frames=30, transfer=frozen, into=tmp_path / "frozen")
     final, retest = (
         row["returns"] for row in run.read_evals() if row["task"] == "toy/reach" and row["kind"] != "learn"
     )

@@ -12,8 +12,9 @@ import pytest
 from small_runs import SignalAt, small_config, start
 
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
-from ctrlformer.training.loggers import Forgiving, open_trackers
+from ctrlformer.training.loggers import FaultTolerantLogger, open_loggers
+
+ROW = {"stage": 0, "task": "a", "frames": 20, "steps": 10, "updates": 5, "q": 1.5, "seconds": 0.1, "minutes": 2.0}
 
 
 def test_tensorboard_shows_each_frame_once_also_after_a_resume(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_tensorboard_shows_each_frame_once_also_after_a_resume(tmp_path: Path) -
     config = small_config(training__tensorboard=True)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "run", config, SignalAt(step=16))
-    run = launch.resume(tmp_path / "run", Progress())
+    run = launch.resume(tmp_path / "run")
     events = accumulator.EventAccumulator(str(run.path / "tensorboard"))
     events.Reload()
     losses = events.Scalars("toy/reach/training/critic_loss")
@@ -45,9 +46,9 @@ def test_wandb_gets_every_figure_under_one_id(tmp_path: Path, monkeypatch: pytes
     config = small_config()
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, wandb=True))
     for _ in range(2):
-        (tracker,) = open_trackers(tmp_path, config, 0, pytest.fail)
-        tracker.log({"a/training/q": 1.5}, 20)
-        tracker.close()
+        (logger,) = open_loggers(tmp_path, config, 0, pytest.fail)
+        logger.on_log(ROW, 20)
+        logger.on_stop(finished=True)
     assert calls[0]["id"] == calls[1]["id"]
     assert calls[0]["resume"] == "allow"
     assert rows[:2] == [{"a/training/q": 1.5, "frames": 20}, {"finished": 1.0}]
@@ -71,25 +72,26 @@ class Broken:
 
 
 @pytest.mark.parametrize("where", ["start", "log", "close"])
-def test_a_tracker_that_fails_is_named_once_and_given_up(where: str) -> None:
+def test_a_logger_that_fails_is_named_once_and_given_up(where: str) -> None:
     def begin() -> Broken:
         if where == "start":
             raise ConnectionError("no route\nto host")
         return Broken(where)
 
     said: list[str] = []
-    tracker = Forgiving("Weights & Biases", begin, said.append)
+    logger = FaultTolerantLogger("Weights & Biases", begin, said.append)
     for _ in range(3):
-        tracker.log({"a": 1.0}, 1)
-    tracker.close()
-    tracker.close()
+        logger.on_log(ROW, 20)
+    logger.on_stop(finished=True)
+    logger.on_stop(finished=True)
     assert len(said) == 1
     assert "Weights & Biases failed (ConnectionError: no route to host)" in said[0]
 
 
-def test_a_tracker_that_works_gets_everything() -> None:
+def test_a_logger_that_works_gets_everything() -> None:
     broken = Broken("never")
-    tracker = Forgiving("TensorBoard", lambda: broken, pytest.fail)
-    tracker.log({"a": 1.0}, 1)
-    tracker.close()
-    assert broken.logged == 1
+    logger = FaultTolerantLogger("TensorBoard", lambda: broken, pytest.fail)
+    logger.on_log(ROW, 20)
+    logger.on_evaluation({"task": "a", "kind": "retest", "mean": 1.0, "std": 0.5}, 20)
+    logger.on_stop(finished=True)
+    assert broken.logged == 2

@@ -23,7 +23,6 @@ from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import launch
 from ctrlformer.training.collect import Collector, evaluate
-from ctrlformer.training.console import Progress
 
 TASK = "toy/reach"
 
@@ -87,7 +86,7 @@ def test_stored_features_are_those_of_the_frames_and_each_frame_is_encoded_once(
     agent, env = agent_for(weights), make_env(TASK)
     seen = counted(agent)
     replay = Replay(None, 100, 2, features=agent.reader.features)
-    played = Collector(agent, env, TASK, replay, 1, 0, read=agent.reader.read)
+    played = Collector(agent, env, replay, (1, 0, 0), read=agent.reader.read)
     observations, frames, random = [], set(), np.random.default_rng(0)
     for number in range(30):
         played.begin()
@@ -137,7 +136,7 @@ def test_updates_leave_the_network_alone(weights: Path) -> None:
 def test_resume_is_exact(step: int, unbroken: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "run", unbroken.config, SignalAt(step=step))
-    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), outcome(unbroken))
+    assert_same(outcome(launch.resume(tmp_path / "run")), outcome(unbroken))
 
 
 def test_resume_is_exact_with_several_threads_and_features_on_the_device(weights: Path, tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_resume_is_exact_with_several_threads_and_features_on_the_device(weights
         whole = start(tmp_path / "whole", config)
         with pytest.raises(KeyboardInterrupt):
             start(tmp_path / "broken", config, SignalAt(step=17))
-        assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+        assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))
     finally:
         torch.set_num_threads(threads)
 
@@ -161,14 +160,18 @@ def test_a_task_is_taken_up_and_the_old_one_kept(weights: Path, tmp_path: Path) 
     assert {"rehearsal_loss", "drift/toy/reach"} <= set(last)
     checksum = checkpoint.load(whole.checkpoints).state["trainer"]["kept"][TASK]
     agent = api.load(whole.path).learner
-    assert rehearsal.load(whole.kept(TASK), TASK, checksum, agent.outputs).observations.shape == (15, 3, FEATURES)
+    assert rehearsal.load(whole.rehearsal_buffer(TASK), TASK, checksum, agent.outputs).observations.shape == (
+        15,
+        3,
+        FEATURES,
+    )
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "broken", config, SignalAt(step=9, stage="toy/slide"))
-    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+    assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))
 
 
 def test_adding_a_task_and_loading_read_the_weights_again(unbroken: RunFolder, tmp_path: Path) -> None:
-    run = launch.add(unbroken.path, "toy/slide", 24, None, Progress(), tmp_path / "added")
+    run = launch.add(unbroken.path, "toy/slide", frames=24, into=tmp_path / "added")
     agent = api.load(run.path)
     pixels, _ = make_env("toy/slide").reset(seed=0)
     assert agent.act(pixels, "toy/slide").shape == (1,)
@@ -186,19 +189,19 @@ def test_another_file_in_its_place_is_refused_and_changes_nothing(tmp_path: Path
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.json*")}
     write_weights(path, seed=1)
     for go_on in (
-        lambda: launch.resume(tmp_path / "run", Progress()),
-        lambda: launch.add(finished.path, "toy/slide", 24, None, Progress(), tmp_path / "copy"),
+        lambda: launch.resume(tmp_path / "run"),
+        lambda: launch.add(finished.path, "toy/slide", frames=24, into=tmp_path / "copy"),
         lambda: api.load(finished.path),
     ):
         with pytest.raises(ConfigError, match=r"resnet\.safetensors is another file than wanted"):
             go_on()
     path.unlink()
     with pytest.raises(ConfigError, match=r"resnet\.safetensors cannot be read"):
-        launch.resume(tmp_path / "run", Progress())
+        launch.resume(tmp_path / "run")
     assert {file: file.read_bytes() for file in tmp_path.rglob("*.json*")} == before
     assert not (tmp_path / "copy").exists()
     write_weights(path)
-    launch.resume(tmp_path / "run", Progress())
+    launch.resume(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ctrlformer.training.state import TrainerState
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = tmp_path_factory.mktemp("state") / "run"
     with pytest.raises(KeyboardInterrupt):
-        small_runs.start(folder, progress=small_runs.SignalAt(step=4))
+        small_runs.start(folder, None, small_runs.SignalAt(step=4))
     return RunFolder.open(folder)
 
 

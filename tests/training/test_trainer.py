@@ -23,8 +23,7 @@ from ctrlformer.replay import Batch
 from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
-from ctrlformer.training.position import Averages
+from ctrlformer.training.progress import Averages
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +84,10 @@ def test_averages_count_each_figure_by_itself() -> None:
 # Stopping and going on
 
 
-def stop_and_resume(folder: Path, stop: Progress, error: type[BaseException] = KeyboardInterrupt) -> RunFolder:
+def stop_and_resume(folder: Path, stop: SignalAt, error: type[BaseException] = KeyboardInterrupt) -> RunFolder:
     with pytest.raises(error):
-        start(folder, progress=stop)
-    return launch.resume(folder, Progress())
+        start(folder, None, stop)
+    return launch.resume(folder)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_resume_is_exact_with_other_settings(changes: dict[str, Any], tmp_path: 
         whole = start(tmp_path / "whole", config)
         with pytest.raises(KeyboardInterrupt):
             start(tmp_path / "broken", config, SignalAt(step=17))
-        assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+        assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))
     finally:
         torch.set_num_threads(threads)
 
@@ -127,7 +126,7 @@ def test_a_task_drawn_by_opengl_resumes_exactly(tmp_path: Path) -> None:
     whole = start(tmp_path / "whole", config)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "broken", config, SignalAt(step=44))  # frame 88, step 11 of 8 frames
-    assert_same(outcome(launch.resume(tmp_path / "broken", Progress())), outcome(whole))
+    assert_same(outcome(launch.resume(tmp_path / "broken")), outcome(whole))
 
 
 def test_minutes_go_on_counting_over_a_resume(tmp_path: Path) -> None:
@@ -137,12 +136,12 @@ def test_minutes_go_on_counting_over_a_resume(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_stays_as_it_is(unbroken: RunFolder, expected: dict[str, Any]) -> None:
-    assert_same(outcome(launch.resume(unbroken.path, Progress())), expected)
+    assert_same(outcome(launch.resume(unbroken.path)), expected)
 
 
 def test_sigterm_leaves_with_143(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
-        start(tmp_path / "run", progress=SignalAt(step=4, number=signal.SIGTERM))
+        start(tmp_path / "run", None, SignalAt(step=4, number=signal.SIGTERM))
     assert left.value.code == 143
 
 
@@ -168,7 +167,7 @@ def test_a_signal_to_the_command_saves_and_resume_is_exact(
     assert "Traceback" not in complaints
     steps = checkpoint.load(tmp_path / "run" / "checkpoints").state["trainer"]["position"]["tasks"][0]["steps"]
     assert steps not in (0, 13, 26)  # not just the scheduled checkpoints
-    assert_same(outcome(launch.resume(tmp_path / "run", Progress())), expected)
+    assert_same(outcome(launch.resume(tmp_path / "run")), expected)
 
 
 # Things that go wrong
@@ -176,7 +175,7 @@ def test_a_signal_to_the_command_saves_and_resume_is_exact(
 
 def test_a_loss_that_is_not_a_number_stops_and_the_last_checkpoint_is_kept(tmp_path: Path) -> None:
     config = small_config(agent__learning_rate=1e30)
-    with pytest.raises(NonFiniteError, match=r"last checkpoint is kept"):
+    with pytest.raises(NonFiniteError, match=r"last checkpoint is intact"):
         start(tmp_path / "run", config)
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
     for group in saved.tensors.values():
@@ -188,7 +187,7 @@ def test_a_second_training_in_one_folder_is_refused(unbroken: RunFolder, tmp_pat
         start(unbroken.path)
     run = RunFolder.create(tmp_path / "run", small_config())
     with run.lock(), pytest.raises(RunError, match=r"in use by process \d+"):
-        launch.resume(run.path, Progress())
+        launch.resume(run.path)
 
 
 def test_what_can_be_refused_is_refused_before_a_folder_exists(tmp_path: Path) -> None:
@@ -200,35 +199,35 @@ def test_what_can_be_refused_is_refused_before_a_folder_exists(tmp_path: Path) -
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_goes_on(expected: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", progress=SignalAt(step=20))
+        start(tmp_path / "run", None, SignalAt(step=20))
     newest = tmp_path / "run" / "checkpoints" / "20" / "encoder.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1] + b"?")
     listener = SignalAt()
-    run = launch.resume(tmp_path / "run", listener)
+    run = launch.resume(tmp_path / "run", callbacks=[listener])
     assert any(str(newest) in text for text in listener.said)
     assert_same(outcome(run), expected)
 
 
 def test_without_any_checkpoint_a_run_with_results_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", progress=SignalAt(step=20))
+        start(tmp_path / "run", None, SignalAt(step=20))
     for path in (tmp_path / "run" / "checkpoints").rglob("manifest.json"):
         path.unlink()
     before = (tmp_path / "run" / "evals.jsonl").read_bytes()
     with pytest.raises(CheckpointError, match="no usable checkpoint"):
-        launch.resume(tmp_path / "run", Progress())
+        launch.resume(tmp_path / "run")
     assert (tmp_path / "run" / "evals.jsonl").read_bytes() == before
 
 
 def test_other_pixels_or_versions_are_warned_of(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", progress=SignalAt(step=4))
+        start(tmp_path / "run", None, SignalAt(step=4))
     path = tmp_path / "run" / "environment.json"
     facts = json.loads(path.read_text())
     assert len(facts["pixels"]) == 16
     path.write_text(json.dumps(facts | {"pixels": "0" * 16, "python": "2.7"}))
     listener = SignalAt()
-    launch.resume(tmp_path / "run", listener)
+    launch.resume(tmp_path / "run", callbacks=[listener])
     assert [text.split()[1] for text in listener.said] == ["pixels", "python"]
 
 
@@ -277,6 +276,6 @@ def test_schedules_count_updates_and_not_the_random_steps_before_them(
 
 def test_a_new_stage_begins_its_schedules_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = progress_of_updates(tmp_path, monkeypatch)
-    run = launch.add(tmp_path / "run", "toy/slide", None, None, Progress())
+    run = launch.add(tmp_path / "run", "toy/slide")
     assert run.config.added
     assert seen[len(seen) // 2] == seen[0] == 0.0

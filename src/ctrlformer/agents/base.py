@@ -1,4 +1,4 @@
-"""What every agent can do: all that training, playing and loading know of one."""
+"""The contract of agents: all that training, playing and loading know of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Policy(Protocol):
 
     @property
     def memory(self) -> Tensor | None:
-        """All it remembers of its episode so far: `Agent.policy` goes on from it after a resume."""
+        """All it remembers of its episode so far: `Agent.policy` continues from it after a resume."""
 
     def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]: ...
 
@@ -51,7 +51,6 @@ class Agent(Protocol):
     tasks: list[str]
     updates: int
     reader: FrameReader
-    frame_size: int  # side of the pictures that it stores of frames
 
     @property
     def action_dims(self) -> dict[str, int]:
@@ -60,8 +59,8 @@ class Agent(Protocol):
     def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
         """Make room for one more task; nothing old is replaced. `transfer` begins a later stage."""
 
-    def knows_how(self, task: str) -> bool:
-        """Whether the task need not begin with random actions."""
+    def has_copied_heads(self, task: str) -> bool:
+        """Whether the task's heads were copied from an earlier one: it need not begin with random actions."""
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         """For one episode, from its start, or from where a policy with this `memory` stood; explores, or acts by the
@@ -76,7 +75,7 @@ class Agent(Protocol):
     def update(
         self, task: str, batch: Any, progress: float = 0.0, rehearsal: Rehearsal | None = None
     ) -> dict[str, Tensor]:
-        """Learn from what `draw` gave; returns the figures to log. `progress` is the stage's, 0 to 1."""
+        """Learn from what `draw` gave; return the metrics to log. `progress` is the stage's, 0 to 1."""
 
     def check(self) -> None:
         """Raise a `NonFiniteError` if an update since the start met a number that is not finite."""

@@ -55,7 +55,7 @@ class Learner(ABC, Generic[H]):
         """The number of actions of every task, in the order in which they were added."""
         return {task: heads.action_dim for task, heads in zip(self.tasks, self._all_heads, strict=True)}
 
-    def knows_how(self, task: str) -> bool:
+    def has_copied_heads(self, task: str) -> bool:
         """Whether the task's heads were copied, so that it need not begin with random actions."""
         return self._heads(task).copied
 

@@ -9,6 +9,7 @@ from ctrlformer.agents.dreamer.heads import DreamerHeads
 from ctrlformer.agents.dreamer.world_model import WorldModel
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.config import Config
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.encoders import make_encoder
 from ctrlformer.errors import ConfigError
 from ctrlformer.system.memory import memory_bytes
@@ -40,7 +41,7 @@ def _sac(config: Config) -> tuple[nn.Module, nn.Module]:
 
 
 def _dreamer(config: Config) -> tuple[nn.Module, nn.Module]:
-    world = WorldModel(config.dreamer, min(config.dreamer.frame_size, config.env.image_size))
+    world = WorldModel(config.dreamer, stored_frame(config).size)
     return world, DreamerHeads(config.dreamer, world.latent.features, action_dim=1)
 
 

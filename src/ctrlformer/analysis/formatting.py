@@ -1,4 +1,4 @@
-"""Tables of figures: how numbers look in them, and how they look on a terminal."""
+"""Formatting: numbers and intervals as text, tables on a terminal."""
 
 from __future__ import annotations
 

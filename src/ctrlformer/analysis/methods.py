@@ -49,7 +49,7 @@ class Method:
         names = dict.fromkeys([*self.values, *other.values])
         return [name for name in names if self.values.get(name, MISSING) != other.values.get(name, MISSING)]
 
-    def told_from(self, others: Sequence[Method]) -> str:
+    def distinguished_from(self, others: Sequence[Method]) -> str:
         """What distinguishes it among others: the differing settings alone, and the preset if that differs too."""
         names = sorted({name for other in others for name in self.differing(other) if self._comparable(name, other)})
         if any(self.preset != other.preset for other in others):
@@ -86,7 +86,7 @@ class RunSettings:
 
     @property
     def preset(self) -> str:
-        return _told((self.raw or {}).get("preset", UNKNOWN))
+        return _text((self.raw or {}).get("preset", UNKNOWN))
 
     @cached_property
     def method(self) -> Method:
@@ -137,8 +137,8 @@ class RunSettings:
         if self.config is None:
             return self._of_another_version(decides, TRANSFER in sections)
         values = _flat(dataclasses.asdict(self.config)) | _stage_transfers(self.config)
-        told = {name: _told(value) for name, value in values.items() if decides(name)}
-        return Method(self.preset, told, tuple(name for name in self.changes if decides(name)))
+        texts = {name: _text(value) for name, value in values.items() if decides(name)}
+        return Method(self.preset, texts, tuple(name for name in self.changes if decides(name)))
 
     def _of_another_version(self, decides: Callable[[str], bool], transfers: bool) -> Method:
         """What is not understood may matter: the digest tells apart whatever differs in more than seed and tasks."""
@@ -147,11 +147,11 @@ class RunSettings:
         raw = {name: value for name, value in self.raw.items() if name not in ("seed", "tasks", "together", "training")}
         if not transfers:
             raw = {name: value for name, value in raw.items() if name not in ("transfer", "added")}
-        told = {_told(name): _told(value) for name, value in _flat(self.raw).items() if decides(name)}
-        usual = {name: _told(value) for name, value in _flat(dataclasses.asdict(self._base)).items()}
-        changed = tuple(name for name, value in told.items() if value != usual.get(name, value))
-        digest = hashlib.sha256(json.dumps([raw, told], sort_keys=True).encode()).hexdigest()
-        return Method(self.preset, told, changed, digest[:6])
+        texts = {_text(name): _text(value) for name, value in _flat(self.raw).items() if decides(name)}
+        usual = {name: _text(value) for name, value in _flat(dataclasses.asdict(self._base)).items()}
+        changed = tuple(name for name, value in texts.items() if value != usual.get(name, value))
+        digest = hashlib.sha256(json.dumps([raw, texts], sort_keys=True).encode()).hexdigest()
+        return Method(self.preset, texts, changed, digest[:6])
 
 
 def listed(texts: Iterable[str]) -> str:
@@ -184,15 +184,15 @@ def _flat(values: Mapping[str, JSON], prefix: str = "") -> dict[str, JSON]:
     return found
 
 
-def _told(value: JSON) -> str:
+def _text(value: JSON) -> str:
     """
-    >>> _told(True), _told(0.9), _told(("none", "freeze"))
+    >>> _text(True), _text(0.9), _text(("none", "freeze"))
     ('on', '0.9', 'none then freeze')
     """
     if isinstance(value, tuple):
-        return " then ".join(map(_told, value))
+        return " then ".join(map(_text, value))
     text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-    return (text if text.isprintable() else ascii(text))[:LONGEST]  # a file may come from a stranger
+    return (text if text.isprintable() else ascii(text))[:LONGEST]  # the file may be untrusted
 
 
 def _understood(path: Path) -> Config | None:

@@ -1,8 +1,8 @@
-"""What runs are judged by, from the rows of their evals.jsonl alone: scores, retests, forgetting and transfer.
+"""Measures of one run, from the rows of its evals.jsonl alone: scores, retests, forgetting and learning curves.
 
-`read_run` takes any folder with an evals.jsonl, also one whose settings are of another version. Every measure is
-first one of a single run, and None where that run has not measured it; `bootstrap.Statistic` and `bootstrap.compare`
-tell it over seeds. docs/metrics.md lists the formulas.
+`read_run` takes any folder with an evals.jsonl, also one whose settings are of another version. A measure is None
+where the run has not measured it; `statistics` has them over seeds, `transfer` beside runs from scratch.
+docs/metrics.md lists the formulas.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def retest_cells(runs: Sequence[RunScores]) -> list[list[str]]:
 
 
 def retest_matrix_markdown(runs: Sequence[RunScores]) -> str:
-    """The retest matrix as Markdown: mean over runs, with the population's deviation where there are several.
+    """The retest matrix as Markdown: mean over runs, with the std over runs where there are several.
 
     >>> row = {"stage": 0, "task": "toy/reach", "kind": "final", "frames": 100, "mean": 3.0}
     >>> print(retest_matrix_markdown([RunScores.of("a", 1, [row]), RunScores.of("b", 2, [row | {"mean": 5.0}])]))
@@ -249,47 +249,6 @@ def area(curve: Curve, low: float, high: float, maximum: float = SUITE_MAXIMUM) 
     frames = np.concatenate([[low], inside, [high]])
     scores = np.interp(frames, curve.frames, curve.scores)
     return float(np.trapezoid(scores, frames) / ((high - low) * maximum))
-
-
-def forward_transfer(transfer: Curve, scratch: Curve, maximum: float = SUITE_MAXIMUM) -> float | None:
-    """Continual World's (AUC - AUC_scratch) / (1 - AUC_scratch), over the frames that both curves span.
-
-    1 is a perfect curve from the first frame on, 0 no gain. None if the curves share no stretch of frames, and for
-    AUC_scratch >= 1, which leaves nothing to gain.
-    """
-    shared = common_range([transfer, scratch])
-    if shared is None:
-        return None
-    return _defined(normalised_gain(*(np.array(area(curve, *shared, maximum)) for curve in (transfer, scratch))))
-
-
-def transfer_benefit(transfer: float, scratch: float) -> float | None:
-    """100 * (transfer - scratch) / scratch, in percent; None for scratch <= 0.
-
-    >>> round(transfer_benefit(657.0, 548.0), 2), transfer_benefit(769.0, 0.0)
-    (19.89, None)
-    """
-    return _defined(percent_of_scratch(np.array(transfer), np.array(scratch)))
-
-
-def difference(transfer: Array, scratch: Array) -> Array:
-    """transfer - scratch."""
-    return transfer - scratch
-
-
-def percent_of_scratch(transfer: Array, scratch: Array) -> Array:
-    """`transfer_benefit` elementwise, with NaN for None."""
-    with np.errstate(over="ignore"):  # a scratch score next to 0: infinite, and so not defined
-        return np.asarray(100 * ((transfer - scratch) / np.where(scratch > 0, scratch, np.nan)))
-
-
-def normalised_gain(transfer: Array, scratch: Array) -> Array:
-    """(transfer - scratch) / (1 - scratch) elementwise, NaN for scratch >= 1."""
-    return np.asarray((transfer - scratch) / np.where(scratch < 1, 1 - scratch, np.nan))
-
-
-def _defined(value: Array) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _cell(scores: Sequence[float]) -> str:

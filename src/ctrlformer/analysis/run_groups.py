@@ -79,7 +79,7 @@ def budget_notes(group: RunGroup, scratch: Sequence[ScoredRun]) -> list[str]:
 
 
 def _heading(one: RunSettings, every: Sequence[RunSettings]) -> str:
-    method = one.group_method.told_from([other.group_method for other in every])
+    method = one.group_method.distinguished_from([other.group_method for other in every])
     budgets = {other.budget for other in every}
     frames = " + ".join(f"{count:,}" for count in one.budget) + " frames" if one.budget and len(budgets) > 1 else ""
     return ", ".join(text for text in (method, frames) if text)
@@ -89,10 +89,10 @@ def _nearest(run: ScoredRun, groups: Sequence[RunGroup]) -> str:
     """What it differs in from the group that it is most like."""
     own = run.settings.plain_method
     nearest = min((group.plain_method for group in groups), key=lambda other: len(own.differing(other)))
-    told = [f"{name} is {_value(own, name)}, not {_value(nearest, name)}" for name in own.differing(nearest)]
+    differences = [f"{name} is {_value(own, name)}, not {_value(nearest, name)}" for name in own.differing(nearest)]
     if own.preset != nearest.preset:
-        told.insert(0, f"the preset is {own.preset}, not {nearest.preset}")
-    return listed(told) or "they are of another version"
+        differences.insert(0, f"the preset is {own.preset}, not {nearest.preset}")
+    return listed(differences) or "they are of another version"
 
 
 def _value(method: Method, name: str) -> str:

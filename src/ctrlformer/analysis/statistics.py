@@ -1,8 +1,8 @@
-"""Figures over seeds: mean, deviation, interquartile mean, and how far seeds alone could have moved them.
+"""Statistics over seeds: mean, std, interquartile mean, and how far seeds alone could have moved them.
 
-The intervals are percentile bootstraps: seeds are drawn again with replacement, the figure is computed anew for every
-draw, and the middle 95 % of those figures are kept. The draws come from a fixed generator and the values are put in
-order first, so the same scores always give the same interval, in whatever order the runs are named.
+The intervals are percentile bootstraps: seeds are drawn again with replacement, the statistic is computed anew for
+every draw, and its interval is the middle 95 % of them. The draws come from a fixed generator and the values are put
+in order first, so the same scores always give the same interval, in whatever order the runs are named.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ COVERAGE = 0.95
 
 Array: TypeAlias = NDArray[np.float64]
 Centre: TypeAlias = Callable[[Array], Array]
-"""One figure for every row of values: the mean or the interquartile mean."""
+"""One number for every row of values: the mean or the interquartile mean."""
 Measure: TypeAlias = Callable[[Array, Array], Array]
-"""A figure of two scores, transfer's and scratch's, elementwise; NaN where it is not defined."""
+"""A measure of two scores, transfer's and scratch's, elementwise; NaN where it is not defined."""
 
 
 class Interval(NamedTuple):
-    """Where the middle 95 % of the resampled figures lie."""
+    """Where the middle 95 % of the resampled statistics lie."""
 
     low: float
     high: float
 
 
 class SeedScore(NamedTuple):
-    """One run's figure, with the seed that tells which runs of two groups belong together."""
+    """One run's score, with the seed by which runs of two groups are paired."""
 
     seed: int | None
     score: float
 
 
 class Statistic(NamedTuple):
-    """One figure over runs."""
+    """One score over runs."""
 
     runs: int
     mean: float
@@ -119,14 +119,14 @@ def compare(
         rows = _draws(generator, resamples, first.size)
         drawn = first[rows], second[rows if paired else _draws(generator, resamples, second.size)]
 
-    def figure(centre: Centre) -> float | None:
-        value = float(measure(centre(first), centre(second)))
-        return value if np.isfinite(value) else None
+    def value(centre: Centre) -> float | None:
+        found = float(measure(centre(first), centre(second)))
+        return found if np.isfinite(found) else None
 
     def interval(centre: Centre) -> Interval | None:
         return None if drawn is None else _interval(measure(centre(drawn[0]), centre(drawn[1])))
 
-    return Comparison(first.size, second.size, paired, figure(_mean), figure(_iqm), interval(_mean), interval(_iqm))
+    return Comparison(first.size, second.size, paired, value(_mean), value(_iqm), interval(_mean), interval(_iqm))
 
 
 def _mean(values: Array) -> Array:
@@ -145,11 +145,11 @@ def _draws(generator: np.random.Generator, resamples: int, count: int) -> NDArra
     return generator.integers(count, size=(resamples, count))
 
 
-def _interval(figures: Array) -> Interval | None:
-    """None if one of the figures is not defined: leaving it out would make the interval look better than it is."""
-    if not np.isfinite(figures).all():
+def _interval(values: Array) -> Interval | None:
+    """None if one of the values is not defined: leaving it out would make the interval look better than it is."""
+    if not np.isfinite(values).all():
         return None
-    low, high = np.quantile(figures, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    low, high = np.quantile(values, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     return Interval(float(low), float(high))
 
 

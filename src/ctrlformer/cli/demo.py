@@ -10,7 +10,7 @@ from ctrlformer.config import Config, TransferConfig
 from ctrlformer.config.presets import preset
 from ctrlformer.report.page import REPORT
 from ctrlformer.training import launch
-from ctrlformer.training.console import watching
+from ctrlformer.training.console import console_progress
 
 TASKS = ("cartpole_swingup", "cartpole_balance")
 
@@ -28,26 +28,26 @@ def demo_config() -> Config:
 
 
 def main(folder: Path | None, exit_within: float | None = None) -> None:
-    """Train, then say what came of it."""
+    """Train, then print the scores."""
     config = demo_config()
-    with watching() as progress:
-        progress.say(
+    with console_progress() as progress:
+        progress.on_message(
             f"training {' and then '.join(TASKS)} from pixels, {config.training.frames:,} frames each:"
             " about ten minutes on two cores"
         )
-        run = launch.start(config, folder or launch.default_folder(config), progress, exit_within)
-    for line in told(read_run(run.path)):
+        run = launch.start(config, folder, callbacks=[progress], exit_within=exit_within)
+    for line in summary_lines(read_run(run.path)):
         print(line)
     print(f"run:    {run.path}")
     print(f"report: {run.path / REPORT}")
 
 
-def told(run: RunScores) -> list[str]:
+def summary_lines(run: RunScores) -> list[str]:
     """A line per task: before its stage, after it, and after the later ones.
 
     >>> rows = [("learn", 0, 0, 90.0), ("final", 0, 12, 200.0), ("retest", 1, 12, 190.0)]
-    >>> print(*told(RunScores.of("run", 1, ({"task": "a", "kind": kind, "stage": stage, "frames": frames, "mean": mean}
-    ...       for kind, stage, frames, mean in rows))))
+    >>> names = ("kind", "stage", "frames", "mean")
+    >>> print(*summary_lines(RunScores.of("run", 1, (dict(zip(names, row), task="a") for row in rows))))
     a: 90 of 1000 at first, 200 trained, 190 after learning the other task
     """
     lines = []

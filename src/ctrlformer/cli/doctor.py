@@ -1,4 +1,4 @@
-"""`ctrlformer doctor`: can this machine train, and if not, what mends it?
+"""`ctrlformer doctor`: can this machine train, and if not, what fixes it?
 
 Whatever can take a process down (a broken OpenGL driver, a processor that refuses bf16) is tried in a
 child process, so the doctor survives to say so.

@@ -42,7 +42,7 @@ class Presets:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check this machine, and print what mends it."""
+    """Check this machine, and print what to fix."""
 
     def __call__(self) -> int:
         from ctrlformer.cli.doctor import run_doctor
@@ -52,7 +52,7 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Demo:
-    """Learn two tasks one after the other in about ten minutes, and show what came of it."""
+    """Learn two tasks one after the other in about ten minutes, and show the scores."""
 
     run: Path | None = None
     """Run folder; none makes a new one in runs/."""

@@ -1,4 +1,4 @@
-"""The command line: parses, calls, and turns what goes wrong into one line and an exit code."""
+"""The entry point of the command line: parses, calls, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _terminate(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _import(modules: Sequence[str]) -> None:
-    """What the person at the command line trusts; a run's own files are never asked."""
+    """Import what the user names on the command line; a run's own files can never ask for it."""
     for module in modules:
         try:
             importlib.import_module(module)
@@ -65,7 +65,7 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 
 def _plain_line(text: str) -> str:
-    """One line without control characters: a name in it may come from a stranger's file.
+    """One line without control characters: a name in it may come from an untrusted file.
 
     >>> _plain_line("a\\nb\\x1b[2J")
     'a\\\\nb\\\\x1b[2J'

@@ -21,7 +21,7 @@ from ctrlformer.paper.experiments import EXPERIMENTS, SCALES, named
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ctrlformer.paper.plan import Plan, PlannedRun, State
+    from ctrlformer.paper.plan import Plan, PlannedRun, RunState
     from ctrlformer.sweep.schedule import Executor, Sweep
 
 SOME_FAILED = 1  # exit code when runs failed and the table is without them
@@ -58,7 +58,7 @@ class Reproduce:
     gpus_per_run: float = 0.0
     """GPUs that Ray keeps for a run; 0.5 lets two runs share one."""
     retries: int = 3
-    """How often a run whose process or node died is gone on with."""
+    """How often a run whose process or node died is resumed."""
     skip_calibration: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Do not time a few updates of every method first; the plan then tells no hours."""
     resnet_weights: Path | None = None
@@ -110,7 +110,7 @@ class Reproduce:
         )
         return make_plan(choice)
 
-    def _train(self, plan: Plan, states: Mapping[str, State], console: Console) -> Sweep:
+    def _train(self, plan: Plan, states: Mapping[str, RunState], console: Console) -> Sweep:
         from ctrlformer.sweep.schedule import Sweep
         from ctrlformer.sweep.view import SweepView
 
@@ -123,7 +123,7 @@ class Reproduce:
             try:
                 sweep.run()
             except (KeyboardInterrupt, SystemExit):
-                _say(console, "stopped, and everything is saved: the same command goes on")
+                _say(console, "stopped, and everything is saved: the same command resumes")
                 raise
         return sweep
 
@@ -157,13 +157,13 @@ class Reproduce:
         _say(console, f"written: {', '.join(map(str, written))}")
 
 
-def _states(plan: Plan, out: Path) -> dict[str, State]:
+def _states(plan: Plan, out: Path) -> dict[str, RunState]:
     from ctrlformer.paper.plan import state_of
 
     return {name: state_of(out, run, plan.runs) for name, run in plan.runs.items()}
 
 
-def _say_plan(plan: Plan, states: Mapping[str, State], console: Console) -> None:
+def _say_plan(plan: Plan, states: Mapping[str, RunState], console: Console) -> None:
     experiment, scale = plan.choice.experiment, plan.choice.scale
     _say(console, f"{experiment.name}: {experiment.shows}")
     _say(console, f"scale {scale.name}: {scale.means}")
@@ -173,7 +173,7 @@ def _say_plan(plan: Plan, states: Mapping[str, State], console: Console) -> None
     said = ", ".join(f"{counts[state]} {state}" for state in ("finished", "begun", "new") if counts[state])
     _say(console, f"{len(plan.runs)} runs ({said}), {plan.frames:,} frames of each task, seeds 1 to {len(plan.seeds)}:")
     for name, run in plan.runs.items():
-        _say(console, f"  {states[name]:<8}  {name}" + (f"  (goes on from {run.parent})" if run.parent else ""))
+        _say(console, f"  {states[name]:<8}  {name}" + (f"  (continues {run.parent})" if run.parent else ""))
 
 
 def _say_cost(left: Mapping[str, PlannedRun], asked: Reproduce, console: Console) -> None:

@@ -35,7 +35,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Scores:
-    """Tell what runs reached, kept and transferred, with intervals over seeds."""
+    """Print scores, forgetting and transfer of runs, with intervals over seeds."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders of one curriculum with different seeds; runs with other settings are scored apart."""
@@ -46,7 +46,7 @@ class Scores:
     maximum: float = 1000.0
     """Highest return of an episode: what forward transfer is measured against."""
     json: Path | None = None
-    """Also write the figures to this file."""
+    """Also write the numbers to this file."""
 
     def __call__(self) -> None:
         from ctrlformer.cli.scores import main
@@ -59,7 +59,7 @@ class Report:
     """Make one HTML page of any set of runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Run folders; runs that differ in their seeds only are told together."""
+    """Run folders; runs that differ in their seeds only are drawn as one line."""
     out: Path | None = None
     """The page; none writes RUN/report.html for a single run, and report.html here for several."""
 
@@ -72,7 +72,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Explain:
-    """Show what a run's agent looks at, and how alike its tasks are to it: pictures into RUN/explain."""
+    """Show what a run's agent looks at, and how similar its tasks are to it: pictures into RUN/explain."""
 
     run: Run
     """Run folder."""

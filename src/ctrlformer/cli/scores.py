@@ -7,7 +7,7 @@ it prints tables; into a file or a pipe it prints them as Markdown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,34 +18,35 @@ from ctrlformer.analysis.formatting import Cells, as_table, frames_text, interva
 from ctrlformer.analysis.metrics import (
     SUITE_MAXIMUM,
     RunScores,
-    area,
     average_over_tasks,
     common_curriculum,
-    common_range,
-    difference,
     evaluation_at,
     forgetting,
-    learning_curve,
     markdown,
     mean_forgetting,
-    normalised_gain,
-    percent_of_scratch,
     retest_cells,
     retest_change,
     retest_matrix,
-    score_at,
 )
 from ctrlformer.analysis.run_groups import RunGroup, ScoredRun, budget_notes, check_scratch, grouped
-from ctrlformer.analysis.statistics import Comparison, Measure, SeedScore, Statistic, compare
+from ctrlformer.analysis.statistics import Statistic
+from ctrlformer.analysis.transfer import (
+    TransferGain,
+    difference,
+    forward_transfer,
+    from_scratch,
+    percent_of_scratch,
+    scores_at_budget,
+)
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.storage.files import JSON, to_json, write_atomic
 
-FIGURES = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
-COMPARISONS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
+SCORE_HEADINGS = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
+COMPARISON_HEADINGS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class ScoreLine:
     """One line of the first table."""
 
     measure: str
@@ -76,26 +77,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ComparisonLine:
     """One line of the second table: transfer beside scratch."""
 
     measure: str
     task: str
-    comparison: Comparison
-    frames: tuple[int, int]
-    """Of the earliest and the latest evaluation, or from where to where curves are compared."""
+    gain: TransferGain
 
     def to_json(self) -> dict[str, JSON]:
-        return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.comparison._asdict()}
+        comparison = self.gain.comparison._asdict()
+        return {"measure": self.measure, "task": self.task, "frames": self.gain.frames, **comparison}
 
     def cells(self) -> list[str]:
-        found = self.comparison
+        found = self.gain.comparison
         runs = f"{found.transfer_runs} and {found.scratch_runs}{', paired' if found.paired else ''}"
         mean = short(found.mean), interval_text(found.mean_interval)
         return [
             self.measure,
             self.task,
-            frames_text(self.frames),
+            frames_text(self.gain.frames),
             runs,
             *mean,
             short(found.iqm),
@@ -110,8 +110,8 @@ class Summary:
     runs: tuple[RunScores, ...]
     incomplete: tuple[str, ...]
     """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
-    figures: tuple[Figure, ...]
-    contrasts: tuple[Contrast, ...]
+    lines: tuple[ScoreLine, ...]
+    comparisons: tuple[ComparisonLine, ...]
     group: RunGroup | None = None
     """The settings that the runs have in common."""
     notes: tuple[str, ...] = ()
@@ -124,8 +124,8 @@ class Summary:
             "notes": self.notes,
             "runs": [_run_json(run) for run in self.runs],
             "incomplete": self.incomplete,
-            "figures": [figure.to_json() for figure in self.figures],
-            "comparisons": [contrast.to_json() for contrast in self.contrasts],
+            "figures": [line.to_json() for line in self.lines],
+            "comparisons": [line.to_json() for line in self.comparisons],
         }
 
     @property
@@ -134,11 +134,11 @@ class Summary:
 
     def tables(self) -> dict[str, Cells]:
         """The tables that have something to say, by title."""
-        tables = {"Over runs": [FIGURES, *(figure.cells() for figure in self.figures)]}
+        tables = {"Over runs": [SCORE_HEADINGS, *(line.cells() for line in self.lines)]}
         if len(common_curriculum(self.runs).curriculum) > 1:
             tables["Retests"] = retest_cells(self.runs)
-        if self.contrasts:
-            tables["Transfer beside scratch"] = [COMPARISONS, *(contrast.cells() for contrast in self.contrasts)]
+        if self.comparisons:
+            tables["Transfer beside scratch"] = [COMPARISON_HEADINGS, *(line.cells() for line in self.comparisons)]
         return tables
 
 
@@ -172,9 +172,9 @@ def score_groups(
     groups = grouped(runs)
     check_scratch(groups, scratch)
     found = [_of_group(group, scratch, frames, maximum) for group in groups]
-    if not any(summary.figures for summary in found):
+    if not any(summary.lines for summary in found):
         raise RunError(f"no run has an evaluation within {frames} frames: ask for more --frames")
-    if scratch and not any(summary.contrasts for summary in found):
+    if scratch and not any(summary.comparisons for summary in found):
         raise RunError("the --scratch runs learn from scratch no task that the runs learn after or beside others")
     return found
 
@@ -203,96 +203,59 @@ def summarise(
     """Every measure of runs that differ in their seeds only, and of its tasks beside those learnt from scratch."""
     longest = common_curriculum(runs)
     whole = [run for run in runs if run.finished and run.curriculum == longest.curriculum]
-    figures = [_score(runs, task, frames) for task in longest.stages]
+    lines = [_score(runs, task, frames) for task in longest.stages]
     if len(longest.curriculum) > 1:
-        figures += [figure for task in longest.stages for figure in _retests(whole, task)]
-        figures.append(_figure("mean forgetting", None, [mean_forgetting(run) for run in whole]))
+        lines += [line for task in longest.stages for line in _retests(whole, task)]
+        lines.append(_line("mean forgetting", None, [mean_forgetting(run) for run in whole]))
     if len(longest.stages) > 1:
-        figures.append(_figure("average over tasks", None, [average_over_tasks(run) for run in whole]))
-    contrasts = _contrasts(runs, scratch, frames, maximum) if scratch else ()
+        lines.append(_line("average over tasks", None, [average_over_tasks(run) for run in whole]))
+    comparisons = _comparisons(runs, scratch, frames, maximum) if scratch else ()
     incomplete = tuple(run.name for run in runs if run not in whole)
-    return Summary(tuple(runs), incomplete, tuple(figure for figure in figures if figure), tuple(contrasts))
+    return Summary(tuple(runs), incomplete, tuple(line for line in lines if line), tuple(comparisons))
 
 
-def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> Figure | None:
+def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> ScoreLine | None:
     rows = [row for run in runs if (row := evaluation_at(run, task, budget))]
     counts = [row.frames for row in rows]
-    return _figure("score", task, [row.score for row in rows], (min(counts), max(counts)) if counts else None)
+    return _line("score", task, [row.score for row in rows], (min(counts), max(counts)) if counts else None)
 
 
-def _retests(runs: Sequence[RunScores], task: str) -> list[Figure | None]:
+def _retests(runs: Sequence[RunScores], task: str) -> list[ScoreLine | None]:
     changes = [change for run in runs if (change := retest_change(run, task))]
     return [
-        _figure("last retest", task, [change.after for change in changes]),
-        _figure("retest - final", task, [change.difference for change in changes]),
-        _figure("retest / final", task, [change.ratio for change in changes]),
-        _figure("forgetting", task, [forgetting(run, task) for run in runs]),
+        _line("last retest", task, [change.after for change in changes]),
+        _line("retest - final", task, [change.difference for change in changes]),
+        _line("retest / final", task, [change.ratio for change in changes]),
+        _line("forgetting", task, [forgetting(run, task) for run in runs]),
     ]
 
 
-def _figure(
+def _line(
     measure: str, task: str | None, values: Sequence[float | None], frames: tuple[int, int] | None = None
-) -> Figure | None:
+) -> ScoreLine | None:
     """None if no run has measured it."""
     known = [value for value in values if value is not None]
-    return Figure(measure, task, Statistic.of(known), frames) if known else None
+    return ScoreLine(measure, task, Statistic.of(known), frames) if known else None
 
 
-def _contrasts(
+def _comparisons(
     runs: Sequence[RunScores], scratch: Sequence[RunScores], frames: int | None, maximum: float
-) -> list[Contrast]:
-    """Every task that runs learn after or beside others, and that scratch runs learn first and alone."""
-    found: list[Contrast] = []
+) -> list[ComparisonLine]:
+    """Compare every task that runs learn after or beside others with scratch runs that learn it first and alone."""
+    found: list[ComparisonLine] = []
     for task in common_curriculum(runs).stages:
-        ours = [run for run in runs if task in run.stages and not _from_scratch(run, task)]
-        theirs = [run for run in scratch if _from_scratch(run, task)]
-        if ours and theirs:
-            found += _of_scores(ours, theirs, task, frames)
-            found += _of_curves(ours, theirs, task, frames, maximum)
+        ours = [run for run in runs if task in run.stages and not from_scratch(run, task)]
+        theirs = [run for run in scratch if from_scratch(run, task)]
+        if not ours or not theirs:
+            continue
+        scores = scores_at_budget(ours, theirs, task, frames)
+        gains = {
+            "transfer - scratch": scores and scores.gain(difference),
+            "benefit, % of scratch": scores and scores.gain(percent_of_scratch),
+            "forward transfer": forward_transfer(ours, theirs, task, frames, maximum),
+        }
+        found += [ComparisonLine(name, task, gain) for name, gain in gains.items() if gain]
     return found
-
-
-def _of_scores(ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None) -> list[Contrast]:
-    """Both sides are scored at the same budget: where the shortest run ends, if that is before `frames`."""
-    ends = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task))]
-    budget = min(ends) if frames is None else min(frames, *ends)
-    counts = [row.frames for run in (*ours, *theirs) if (row := evaluation_at(run, task, budget))]
-
-    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
-        return _seed_scores(runs, lambda run: score_at(run, task, budget))
-
-    transfer, scratch = side(ours), side(theirs)
-    if not transfer or not scratch:
-        return []
-    measures: dict[str, Measure] = {"transfer - scratch": difference, "benefit, % of scratch": percent_of_scratch}
-    span = min(counts), max(counts)
-    return [Contrast(name, task, compare(transfer, scratch, measure), span) for name, measure in measures.items()]
-
-
-def _of_curves(
-    ours: Sequence[RunScores], theirs: Sequence[RunScores], task: str, frames: int | None, maximum: float
-) -> list[Contrast]:
-    """Areas of all curves are taken over the same frames: those that every one of them spans."""
-    shared = common_range([learning_curve(run, task, frames) for run in (*ours, *theirs)])
-    if shared is None:
-        return []
-    low, high = shared
-
-    def side(runs: Sequence[RunScores]) -> list[SeedScore]:
-        return _seed_scores(runs, lambda run: area(learning_curve(run, task, frames), low, high, maximum))
-
-    gain = compare(side(ours), side(theirs), normalised_gain)
-    return [Contrast("forward transfer", task, gain, (int(low), int(high)))]
-
-
-def _seed_scores(runs: Sequence[RunScores], score: Callable[[RunScores], float | None]) -> list[SeedScore]:
-    scores = [(run.seed, score(run)) for run in runs]
-    return [SeedScore(seed, value) for seed, value in scores if value is not None]
-
-
-def _from_scratch(run: RunScores, task: str) -> bool:
-    """Whether it is the only task of the run's first stage."""
-    return run.stages.get(task) == 0 and run.curriculum[0] == {task}
 
 
 def _read(folders: Sequence[Path]) -> list[ScoredRun]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -28,8 +28,11 @@ from ctrlformer.config.dreamer import DreamerConfig
 from ctrlformer.errors import CtrlFormerError
 from ctrlformer.training.signals import EXIT_WITHIN
 
+if TYPE_CHECKING:
+    from ctrlformer.storage.run_folder import RunFolder
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """Learn tasks from pixels, one after the other, in a new run folder."""
 
@@ -37,19 +40,19 @@ class Train:
     """Tasks to learn, such as cartpole_swingup; `ctrlformer tasks` lists them."""
     preset: str
     """Where the settings below start from; `ctrlformer presets` lists them."""
-    frames: int | None
+    frames: int | None = None
     """Simulator steps for each task; short for --training.frames."""
-    seed: int
+    seed: int = 1
     """Everything random follows from it."""
-    run: Path | None
+    run: Path | None = None
     """Run folder; none makes runs/TASK-PRESET-seedS."""
-    together: Annotated[bool, tyro.conf.FlagCreatePairsOff]
+    together: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Learn the tasks together in one stage, not one after the other; each gets the whole budget."""
-    retest_every: int | None
+    retest_every: int | None = None
     """Frames between two retests of earlier tasks during a stage; short for --transfer.retest-every-frames."""
-    precision: Precision | None
-    """Of the networks' products; short for --training.precision."""
-    wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff]
+    precision: Precision | None = None
+    """Compute precision; short for --training.precision."""
+    wandb: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Also log to Weights & Biases; short for --training.wandb."""
     env: Annotated[EnvConfig, tyro.conf.FlagConversionOff]
     encoder: Annotated[EncoderConfig, tyro.conf.FlagConversionOff]
@@ -62,50 +65,25 @@ class Train:
     def defaults(cls, arguments: Sequence[str]) -> Train:
         """The flags' defaults are those of the preset that the arguments name."""
         base = presets.preset(_value_of("--preset", arguments) or "compact")
-        return cls(
-            tasks=(),
-            preset=base.preset,
-            frames=None,
-            seed=1,
-            run=None,
-            together=False,
-            retest_every=None,
-            precision=None,
-            wandb=False,
-            env=base.env,
-            encoder=base.encoder,
-            agent=base.agent,
-            dreamer=base.dreamer,
-            transfer=base.transfer,
-            training=base.training,
-        )
+        return cls(tasks=(), preset=base.preset, **_sections(base))
 
     def __call__(self) -> None:
         from ctrlformer.training import launch
-        from ctrlformer.training.console import watching
 
         short: dict[str, Any] = {"frames": self.frames, "precision": self.precision, "wandb": self.wandb or None}
         given = {name: value for name, value in short.items() if value is not None}
-        config = Config(
-            tasks=self.tasks,
-            together=self.together,
-            preset=self.preset,
-            seed=self.seed,
-            env=self.env,
-            encoder=self.encoder,
-            agent=self.agent,
-            dreamer=self.dreamer,
+        config = Config(self.tasks, self.together, self.preset, self.seed, **_sections(self))
+        config = dataclasses.replace(
+            config,
             transfer=_with_retests(self.transfer, self.retest_every),
             training=dataclasses.replace(self.training, **given),
         )
-        with watching() as progress:
-            run = launch.start(config, self.run, progress, EXIT_WITHIN)
-            progress.say(f"finished: {run.path}")
+        _train(launch.start, config, self.run)
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on exactly where a run stopped, in the middle of an episode too."""
+    """Continue exactly where a run stopped, in the middle of an episode too."""
 
     run: Run
     """Run folder."""
@@ -114,11 +92,8 @@ class Resume:
 
     def __call__(self) -> None:
         from ctrlformer.training import launch
-        from ctrlformer.training.console import watching
 
-        with watching() as progress:
-            run = launch.resume(self.run, progress, EXIT_WITHIN)
-            progress.say(f"finished: {run.path}")
+        _train(launch.resume, self.run)
 
 
 @dataclass(frozen=True)
@@ -132,7 +107,7 @@ class Add:
     frames: int | None = None
     """Simulator steps for it; none takes the run's own budget of a task."""
     into: Path | None = None
-    """Leave RUN as it is and go on in a copy of it, in this new folder."""
+    """Leave RUN as it is and continue in a copy of it, in this new folder."""
     retest_every: int | None = None
     """Frames between two retests of earlier tasks; short for --transfer.retest-every-frames."""
     transfer: TransferConfig = TransferConfig()  # noqa: RUF009 (frozen)
@@ -152,12 +127,23 @@ class Add:
 
     def __call__(self) -> None:
         from ctrlformer.training import launch
-        from ctrlformer.training.console import watching
 
         transfer = _with_retests(self.transfer, self.retest_every)
-        with watching() as progress:
-            run = launch.add(self.run, self.task, self.frames, transfer, progress, self.into, EXIT_WITHIN)
-            progress.say(f"finished: {run.path}")
+        _train(launch.add, self.run, self.task, frames=self.frames, transfer=transfer, into=self.into)
+
+
+def _train(launch: Callable[..., RunFolder], *arguments: object, **settings: object) -> None:
+    """Call a function of `training.launch` with progress on the console."""
+    from ctrlformer.training.console import console_progress
+
+    with console_progress() as progress:
+        run = launch(*arguments, **settings, callbacks=[progress], exit_within=EXIT_WITHIN)
+        progress.on_message(f"finished: {run.path}")
+
+
+def _sections(settings: Any) -> dict[str, Any]:
+    """The sections of settings that a config and the flags have in common."""
+    return {name: getattr(settings, name) for name in presets.SECTIONS}
 
 
 def _value_of(flag: str, arguments: Sequence[str]) -> str | None:

@@ -65,11 +65,11 @@ class EncoderConfig:
     heads: int = 3
     """Attention heads."""
     blocks_per_stage: int = 3
-    """Transformer blocks in each of the three stages."""
+    """Transformer blocks in each of the pyramid's three levels."""
     mlp_ratio: int = 4
     """Hidden width of a block's MLP, as a multiple of D."""
     pooling: Literal["max2", "max3_mlp"] = "max2"
-    """Between stages. max2: 2x2 max, stride (2,1) then (1,2); max3_mlp: 3x3, (1,2) then (2,1), then an MLP."""
+    """Between levels. max2: 2x2 max, stride (2,1) then (1,2); max3_mlp: 3x3, (1,2) then (2,1), then an MLP."""
     positions: Literal["patches", "all"] = "patches"
     """Which tokens get a learned position: the patches only, or the special tokens as well."""
     init: Literal["vit", "xavier", "orthogonal"] = "vit"
@@ -89,7 +89,7 @@ class EncoderConfig:
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False
-    """Subtract each task's running mean image and divide by its running deviation."""
+    """Subtract each task's running mean image and divide by its running std."""
     task_attention: Literal["joint", "causal"] = "joint"
     """What tokens see. joint: all see all (the paper); causal: patches see patches, a policy token sees patches and
     the tokens of earlier tasks, so that a new task cannot change what an old one computes."""
@@ -97,7 +97,7 @@ class EncoderConfig:
     """File of resnet50's weights, safetensors; docs/howto-resnet.md tells how to get it."""
     weights_sha256: str | None = None
     """The file's SHA-256, or its first 8 digits or more; none takes the file as it is. config.json of a run has it
-    whole, and the run goes on with no other file."""
+    whole, and the run resumes with no other file."""
     resnet_size: int = 224
     """Side in pixels to which frames are resized for resnet50; fewer are quicker."""
     resnet_width: int = 64
@@ -238,12 +238,12 @@ class TransferConfig:
     random_start: bool = False
     """Begin with training.seed_steps random steps even where heads were copied."""
     protect: Literal["none", "rehearse", "freeze"] = "none"
-    """Old tasks. none: only the slow encoder; rehearse: old tokens' outputs are held on kept observations; freeze:
+    """Old tasks. none: only the slow encoder; rehearse: old tokens' outputs are held on the rehearsal buffer; freeze:
     only the new token and heads learn."""
     kept_observations: int = 2000
-    """Observations of a task that are kept at its stage's end, for rehearsing and to see drift."""
+    """Observations in a task's rehearsal buffer, stored at its stage's end; drift is measured on them, too."""
     rehearsal_batch: int = 64
-    """Kept observations in every update."""
+    """Observations of the rehearsal buffer in every update."""
     rehearsal_weight: float = 10.0
     """Weight of holding old outputs, as a multiple of the critic's loss, or of 1 where that is less."""
     retest_every_frames: int | None = None
@@ -281,7 +281,7 @@ class TrainingConfig:
     device: str = "auto"
     """auto takes a GPU when there is one; else a torch device such as cpu or cuda:1."""
     precision: Precision = "auto"
-    """Of the networks' products. auto: bf16 where a short probe finds it faster than fp32; config.json of a run
+    """Compute precision. auto: bf16 where a short probe finds it faster than fp32; config.json of a run
     says which it was."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile for the encoder's passes. auto: on a GPU only (docs/performance.md)."""

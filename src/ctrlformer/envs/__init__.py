@@ -10,14 +10,14 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from ctrlformer.config import EnvConfig
-from ctrlformer.envs.registration import register_with_gymnasium
+from ctrlformer.envs.registration import register_envs
 from ctrlformer.envs.tasks import GYM_PREFIX, SUITE, action_repeat, canonical_task, list_tasks
 from ctrlformer.errors import TaskError
 
 if TYPE_CHECKING:
     from ctrlformer.envs.pixels import PixelEnv, Simulator
 
-__all__ = ["canonical_task", "list_tasks", "make_env", "pixel_fingerprint", "typed_task"]
+__all__ = ["canonical_task", "list_tasks", "make_env", "pixel_fingerprint", "register_envs", "typed_task"]
 
 
 def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B008 (frozen)
@@ -28,11 +28,11 @@ def make_env(task: str, config: EnvConfig = EnvConfig()) -> PixelEnv:  # noqa: B
     >>> observation.shape
     (84, 84, 9)
     """
-    from ctrlformer.envs.pixels import PixelEnv, blamed
+    from ctrlformer.envs.pixels import PixelEnv, wrap_errors
 
     task = canonical_task(task)
     repeat = action_repeat(task) if config.action_repeat is None else config.action_repeat
-    with blamed(TaskError, f"task {task!r} cannot be made"):
+    with wrap_errors(TaskError, f"task {task!r} cannot be made"):
         return PixelEnv(task, _make_simulator(task, config), repeat, config)
 
 
@@ -79,6 +79,3 @@ def _make_simulator(task: str, config: EnvConfig) -> Simulator:
     from ctrlformer.envs.suite import make_suite
 
     return make_suite(task, *SUITE[task], config)
-
-
-register_with_gymnasium()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ctrlformer.envs.gl import use_backend
-from ctrlformer.envs.pixels import Frame, Mask, Pixels
+from ctrlformer.envs.pixels import FrameResult, Mask, Pixels
 from ctrlformer.envs.tasks import GYM_PREFIX
 from ctrlformer.errors import RenderError, TaskError
 
@@ -35,9 +35,9 @@ class GymSimulator:
     def reset(self, seed: int) -> None:
         self._env.reset(seed=seed)
 
-    def step(self, action: NDArray[np.float64]) -> Frame:
+    def step(self, action: NDArray[np.float64]) -> FrameResult:
         _, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
-        return Frame(float(reward), bool(terminated), bool(truncated))
+        return FrameResult(float(reward), bool(terminated), bool(truncated))
 
     def pixels(self, size: int) -> Pixels:
         image = np.asarray(self._env.render())

@@ -19,14 +19,14 @@ from ctrlformer.config import EnvConfig
 from ctrlformer.errors import CtrlFormerError, NonFiniteError, RenderError, TaskError
 
 Pixels = NDArray[np.uint8]
-Action = NDArray[np.float32]
+ActionArray = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 VIDEO_SIZE = 256
 LARGEST_SEED = 2**31
 
 
-class Frame(NamedTuple):
+class FrameResult(NamedTuple):
     """What one simulator step gave."""
 
     reward: float
@@ -43,7 +43,7 @@ class Simulator(Protocol):
     def reset(self, seed: int) -> None:
         """Start the episode that belongs to `seed`, whatever came before."""
 
-    def step(self, action: NDArray[np.float64]) -> Frame:
+    def step(self, action: NDArray[np.float64]) -> FrameResult:
         """One frame with an action in the task's own units."""
 
     def pixels(self, size: int) -> Pixels:
@@ -57,7 +57,7 @@ class Simulator(Protocol):
 
 
 @contextlib.contextmanager
-def blamed(kind: type[CtrlFormerError], what: str) -> Iterator[None]:
+def wrap_errors(kind: type[CtrlFormerError], what: str) -> Iterator[None]:
     """Simulators are other people's programs: whatever they raise becomes one line that names the task."""
     try:
         yield
@@ -67,7 +67,7 @@ def blamed(kind: type[CtrlFormerError], what: str) -> Iterator[None]:
         raise kind(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}"[:500]) from error
 
 
-class PixelEnv(gymnasium.Env[Pixels, Action]):
+class PixelEnv(gymnasium.Env[Pixels, ActionArray]):
     """A task seen as `frame_stack` frames, oldest first, with actions in [-1, 1].
 
     A step repeats its action for `action_repeat` frames, or fewer where the episode ends, and sums their
@@ -94,21 +94,21 @@ class PixelEnv(gymnasium.Env[Pixels, Action]):
         """Start an episode: with a seed, exactly the one that seed always starts; without, a new one."""
         super().reset(seed=seed, options=options)
         episode_seed = int(self.np_random.integers(LARGEST_SEED)) if seed is None else seed
-        with blamed(TaskError, f"task {self.task!r} failed in reset"):
+        with wrap_errors(TaskError, f"task {self.task!r} failed in reset"):
             self._simulator.reset(episode_seed)
         self._over = False
         first = self._draw(self._size)
         self._frames.extend(first for _ in range(self._stack))
         return self._observation(), {"frames": 0}
 
-    def step(self, action: Action) -> tuple[Pixels, float, bool, bool, dict[str, Any]]:
+    def step(self, action: ActionArray) -> tuple[Pixels, float, bool, bool, dict[str, Any]]:
         """Repeat one action; `info["frames"]` says how many frames that really took."""
         if self._over:
             raise gymnasium.error.ResetNeeded(f"the episode of {self.task} is over: call reset() first")
         native = self._native(action)
         total, frames = 0.0, 0
         terminated = truncated = False
-        with blamed(TaskError, f"task {self.task!r} failed in step"):
+        with wrap_errors(TaskError, f"task {self.task!r} failed in step"):
             while frames < self.action_repeat and not (terminated or truncated):
                 reward, terminated, truncated = self._simulator.step(native)
                 total += reward
@@ -130,13 +130,13 @@ class PixelEnv(gymnasium.Env[Pixels, Action]):
             self._simulator.close()
 
     def _draw(self, size: int) -> Pixels:
-        with blamed(RenderError, f"task {self.task!r} could not be drawn"):
+        with wrap_errors(RenderError, f"task {self.task!r} could not be drawn"):
             return self._simulator.pixels(size)
 
     def _observation(self) -> Pixels:
         return np.concatenate(self._frames, axis=-1)  # (84, 84, 9)
 
-    def _native(self, action: Action) -> NDArray[np.float64]:
+    def _native(self, action: ActionArray) -> NDArray[np.float64]:
         """From [-1, 1] to the task's own units; what lies outside is clipped."""
         wanted = np.asarray(action, np.float64)  # (A,)
         if wanted.shape != (self.action_dim,):

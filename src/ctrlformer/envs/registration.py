@@ -1,17 +1,6 @@
-"""The tasks under Gymnasium's ids: `gymnasium.make("ctrlformer/cartpole_swingup-v0")`.
-
-Gymnasium is too slow to import at every start of the command line, and it has no plugins of its own. So
-the ids are registered at once where Gymnasium is loaded already, and else as soon as it is.
-"""
+"""The tasks under Gymnasium's ids: `gymnasium.make("ctrlformer/cartpole_swingup-v0")` after `register_envs()`."""
 
 from __future__ import annotations
-
-import importlib.util
-import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 from ctrlformer.envs.tasks import list_tasks
 
@@ -25,38 +14,16 @@ def gymnasium_id(task: str) -> str:
     return f"ctrlformer/{task.replace('/', '_')}-v0"
 
 
-def register_tasks() -> None:
-    """Make every task known to `gymnasium.make`; its keyword arguments are the fields of `EnvConfig`."""
-    import gymnasium
+def register_envs() -> None:
+    """Make every task known to `gymnasium.make`, whose keyword arguments are then the fields of `EnvConfig`.
+
+    >>> import gymnasium
+    >>> register_envs()
+    >>> gymnasium.make("ctrlformer/toy_reach-v0", frame_stack=2).observation_space.shape
+    (84, 84, 6)
+    """
+    import gymnasium  # here, because it is too slow to load at every start of the command line
 
     for task in list_tasks():
-        gymnasium.register(gymnasium_id(task), "ctrlformer.envs:make_registered", kwargs={"task": task})
-
-
-def register_with_gymnasium() -> None:
-    """Register the tasks now, or right after somebody imports Gymnasium."""
-    if "gymnasium" in sys.modules:
-        register_tasks()
-    else:
-        sys.meta_path.insert(0, _GymnasiumWatcher())
-
-
-class _GymnasiumWatcher(MetaPathFinder):
-    """Waits in the import system for Gymnasium, then steps aside."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != "gymnasium":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)  # the answer of all other finders
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_register(module: ModuleType) -> None:
-                load(module)
-                register_tasks()
-
-            spec.loader.exec_module = load_and_register  # type: ignore[method-assign]
-        return spec
+        if gymnasium_id(task) not in gymnasium.registry:
+            gymnasium.register(gymnasium_id(task), "ctrlformer.envs:make_registered", kwargs={"task": task})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs.gl import use_backend
-from ctrlformer.envs.pixels import Frame, Mask, Pixels
+from ctrlformer.envs.pixels import FrameResult, Mask, Pixels
 from ctrlformer.errors import NonFiniteError
 
 GL_BACKEND = use_backend()  # before the imports below: they fix the backend for the whole process
@@ -57,14 +57,14 @@ class DmControl:
         except dm_control.rl.control.PhysicsError as error:
             self._diverged(error)
 
-    def step(self, action: NDArray[np.float64]) -> Frame:
+    def step(self, action: NDArray[np.float64]) -> FrameResult:
         try:
             now = self._env.step(action)
         except dm_control.rl.control.PhysicsError as error:
             self._diverged(error)
         ended = bool(now.last())
         terminated = ended and now.discount == 0.0
-        return Frame(float(now.reward), terminated, ended and not terminated)
+        return FrameResult(float(now.reward), terminated, ended and not terminated)
 
     def state(self) -> NDArray[np.float32]:
         """dm_control's own observation of the present state, flattened: (S,)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ctrlformer.envs.pixels import Frame, Mask, Pixels
+from ctrlformer.envs.pixels import FrameResult, Mask, Pixels
 
 EPISODE_FRAMES = 50
 SPEED = 0.1  # largest move per frame, where the field reaches from -1 to 1
@@ -39,12 +39,12 @@ class Toy:
         self._target[: self._axes] = rng.uniform(-1.0, 1.0, self._axes)
         self._frames = 0
 
-    def step(self, action: NDArray[np.float64]) -> Frame:
+    def step(self, action: NDArray[np.float64]) -> FrameResult:
         self._ball[: self._axes] = np.clip(self._ball[: self._axes] + action, -1.0, 1.0)
         self._frames += 1
         distance = float(np.linalg.norm(self._ball - self._target))
         reward = float(distance < TOUCHING) if self._sparse else float(np.exp(-REWARD_SCALE * distance))
-        return Frame(reward, False, self._frames >= EPISODE_FRAMES)
+        return FrameResult(reward, False, self._frames >= EPISODE_FRAMES)
 
     def pixels(self, size: int) -> Pixels:
         image = np.broadcast_to(GROUND, (size, size, 3))

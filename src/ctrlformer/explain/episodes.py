@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ctrlformer.config import EnvConfig
 from ctrlformer.envs import make_env
-from ctrlformer.training.collect import VIDEO, Acts, episode_seed, play
+from ctrlformer.training.collect import VIDEO, ActingAgent, episode_seed, play
 
 
 class Episode(NamedTuple):
@@ -20,7 +20,7 @@ class Episode(NamedTuple):
     total: float
 
 
-def watched_episode(agent: Acts, task: str, config: EnvConfig, seed: int) -> Episode:
+def record_episode(agent: ActingAgent, task: str, config: EnvConfig, seed: int) -> Episode:
     """One episode with the mean action, the one that `eval --video` films."""
     observations, masks, earned = [], [], []
     with closing(make_env(task, config)) as env:

@@ -13,7 +13,7 @@ from ctrlformer.agents import SacAgent
 from ctrlformer.errors import CheckpointError, RunError
 from ctrlformer.explain.attention_maps import METHODS, attention_maps
 from ctrlformer.explain.drawings import captioned, chord_diagram, heat_map, overlaid, sheet
-from ctrlformer.explain.episodes import Episode, share_on_moving, watched_episode
+from ctrlformer.explain.episodes import Episode, record_episode, share_on_moving
 from ctrlformer.explain.similarity import Similarity, output_similarity, token_similarity
 from ctrlformer.replay import rehearsal
 from ctrlformer.storage import checkpoint
@@ -53,7 +53,7 @@ class Explainer:
     def task(self, task: str, video: bool) -> dict[str, JSON]:
         """Everything about one task."""
         self._say(f"{task}: playing an episode and looking at what its token reads")
-        episode = watched_episode(self.agent, task, self.run.config.env, self.run.config.seed)
+        episode = record_episode(self.agent, task, self.run.config.env, self.run.config.seed)
         maps = attention_maps(self.agent, task, episode.observations)
         name = task.replace("/", "+")
         found: dict[str, JSON] = {
@@ -137,7 +137,7 @@ class Explainer:
     def similarities(self) -> list[dict[str, JSON]]:
         """Between all tasks whose stages have ended."""
         observed = [
-            rehearsal.load(self.run.kept(task), task, checksum, self.agent.outputs)
+            rehearsal.load(self.run.rehearsal_buffer(task), task, checksum, self.agent.outputs)
             for task, checksum in self._state.kept.items()
         ]
         tokens, outputs = token_similarity(self.agent), output_similarity(self.agent, observed)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ctrlformer.agents import SacAgent
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.errors import NonFiniteError
-from ctrlformer.replay.rehearsal import Kept
+from ctrlformer.replay.rehearsal import RehearsalBuffer
 
 
 class Similarity(NamedTuple):
@@ -27,11 +27,11 @@ def token_similarity(agent: SacAgent) -> Similarity | None:
     return Similarity("learned policy tokens, before any picture is seen", list(agent.tasks), cosines(tokens))
 
 
-def output_similarity(agent: SacAgent, kept: list[Kept]) -> Similarity:
-    """Of the mean features that each task's token makes of its own kept observations."""
-    means = [agent.outputs(one.task, one.observations).features.mean(0) for one in kept]  # K x (F,)
+def output_similarity(agent: SacAgent, buffers: list[RehearsalBuffer]) -> Similarity:
+    """Of the mean features that each task's token makes of its own rehearsal buffer."""
+    means = [agent.outputs(one.task, one.observations).features.mean(0) for one in buffers]  # K x (F,)
     what = "mean features over observations of each task"
-    return Similarity(what, [one.task for one in kept], cosines(torch.stack(means)))
+    return Similarity(what, [one.task for one in buffers], cosines(torch.stack(means)))
 
 
 def cosines(vectors: Tensor) -> list[list[float]]:
@@ -41,7 +41,7 @@ def cosines(vectors: Tensor) -> list[list[float]]:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     if not bool(vectors.isfinite().all()):
-        raise NonFiniteError("the features of a task are not finite: the weights or kept observations are damaged")
+        raise NonFiniteError("the features of a task are not finite: the weights or the rehearsal buffer are damaged")
     unit = torch.nn.functional.normalize(vectors.double(), dim=1)
     rows: list[list[float]] = (unit @ unit.T).clamp(-1, 1).tolist()
     return rows

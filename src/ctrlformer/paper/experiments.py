@@ -39,7 +39,7 @@ class Curriculum(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodSettings:
     """A preset, and what is changed in it."""
 
     preset: str
@@ -57,7 +57,7 @@ class Scale:
     frames: int
     """Of each task."""
     seeds: int
-    methods: Mapping[str, Method]
+    methods: Mapping[str, MethodSettings]
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Changes for every method."""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
@@ -180,10 +180,10 @@ EXPERIMENTS = {
 }
 
 
-def _with_encoder_lrs(methods: Mapping[str, Method]) -> dict[str, Method]:
+def _with_encoder_lrs(methods: Mapping[str, MethodSettings]) -> dict[str, MethodSettings]:
     own = methods["ctrlformer"]
     return dict(methods) | {
-        f"ctrlformer_encoder_lr_{scale:g}": Method(own.preset, own.overrides, {"encoder_lr_scale": scale})
+        f"ctrlformer_encoder_lr_{scale:g}": MethodSettings(own.preset, own.overrides, {"encoder_lr_scale": scale})
         for scale in ENCODER_LR_SCALES
     }
 
@@ -193,6 +193,7 @@ def _with_encoder_lrs(methods: Mapping[str, Method]) -> dict[str, Method]:
 _CPU_BATCH = {"agent.batch_size": 128}
 _NARROW = {"agent.head_width": 32, "agent.projector_hidden": 16, "agent.projector_dim": 8}
 _RESNET = {"encoder.kind": "resnet50", "encoder.normalise_pixels": False, "agent.shift": 0, "agent.contrastive": False}
+_TINY_RESNET = _RESNET | {"encoder.resnet_size": 32, "encoder.resnet_width": 2}
 _TINY_DREAMER = {f"dreamer.{size}": 8 for size in ("deterministic", "stochastic", "hidden", "head_width", "conv_width")}
 _TINY_DREAMER |= {"dreamer.frame_size": 16, "dreamer.sequence_length": 5, "dreamer.horizon": 3}
 _CONTRASTIVE, _NOT_CONTRASTIVE = {"agent.contrastive": True}, {"agent.contrastive": False}
@@ -208,16 +209,16 @@ SCALES = {
             seeds=5,
             methods=_with_encoder_lrs(
                 {
-                    "ctrlformer": Method("paper"),
-                    "drq": Method("drq"),
-                    "dreamer": Method("dreamer"),
-                    "resnet50_sac": Method("resnet50_sac"),
-                    "drq_contrastive": Method("drq_contrastive"),
-                    "ctrlformer_with_contrastive": Method("paper"),
-                    "ctrlformer_without_contrastive": Method("paper", _NOT_CONTRASTIVE),
-                    "ctrlformer_with_q_regularisation": Method("paper"),
-                    "ctrlformer_without_q_regularisation": Method("paper", _NOT_REGULARISED),
-                    "drq_without_q_regularisation": Method("drq", _NOT_REGULARISED),
+                    "ctrlformer": MethodSettings("paper"),
+                    "drq": MethodSettings("drq"),
+                    "dreamer": MethodSettings("dreamer"),
+                    "resnet50_sac": MethodSettings("resnet50_sac"),
+                    "drq_contrastive": MethodSettings("drq_contrastive"),
+                    "ctrlformer_with_contrastive": MethodSettings("paper"),
+                    "ctrlformer_without_contrastive": MethodSettings("paper", _NOT_CONTRASTIVE),
+                    "ctrlformer_with_q_regularisation": MethodSettings("paper"),
+                    "ctrlformer_without_q_regularisation": MethodSettings("paper", _NOT_REGULARISED),
+                    "drq_without_q_regularisation": MethodSettings("drq", _NOT_REGULARISED),
                 }
             ),
             stand_ins={"reach_ball": "manipulation/reach_site", "reach_chess_piece": "manipulation/reach_duplo"},
@@ -229,16 +230,16 @@ SCALES = {
             seeds=2,
             methods=_with_encoder_lrs(
                 {
-                    "ctrlformer": Method("compact"),
-                    "drq": Method("drq", _CPU_BATCH),
-                    "dreamer": Method("dreamer_compact"),
-                    "resnet50_sac": Method("compact", _RESNET),
-                    "drq_contrastive": Method("drq_contrastive", _CPU_BATCH),
-                    "ctrlformer_with_contrastive": Method("compact", _CONTRASTIVE),
-                    "ctrlformer_without_contrastive": Method("compact"),
-                    "ctrlformer_with_q_regularisation": Method("compact", _REGULARISED),
-                    "ctrlformer_without_q_regularisation": Method("compact"),
-                    "drq_without_q_regularisation": Method("drq", _CPU_BATCH | _NOT_REGULARISED),
+                    "ctrlformer": MethodSettings("compact"),
+                    "drq": MethodSettings("drq", _CPU_BATCH),
+                    "dreamer": MethodSettings("dreamer_compact"),
+                    "resnet50_sac": MethodSettings("compact", _RESNET),
+                    "drq_contrastive": MethodSettings("drq_contrastive", _CPU_BATCH),
+                    "ctrlformer_with_contrastive": MethodSettings("compact", _CONTRASTIVE),
+                    "ctrlformer_without_contrastive": MethodSettings("compact"),
+                    "ctrlformer_with_q_regularisation": MethodSettings("compact", _REGULARISED),
+                    "ctrlformer_without_q_regularisation": MethodSettings("compact"),
+                    "drq_without_q_regularisation": MethodSettings("drq", _CPU_BATCH | _NOT_REGULARISED),
                 }
             ),
             settings={"training.eval_episodes": 5},
@@ -251,16 +252,16 @@ SCALES = {
             seeds=1,
             methods=_with_encoder_lrs(
                 {
-                    "ctrlformer": Method("tiny"),
-                    "drq": Method("drq", _NARROW),
-                    "dreamer": Method("dreamer_compact", _TINY_DREAMER),
-                    "resnet50_sac": Method("tiny", _RESNET | {"encoder.resnet_size": 32, "encoder.resnet_width": 2}),
-                    "drq_contrastive": Method("drq_contrastive", _NARROW),
-                    "ctrlformer_with_contrastive": Method("tiny"),
-                    "ctrlformer_without_contrastive": Method("tiny", _NOT_CONTRASTIVE),
-                    "ctrlformer_with_q_regularisation": Method("tiny", _REGULARISED),
-                    "ctrlformer_without_q_regularisation": Method("tiny"),
-                    "drq_without_q_regularisation": Method("drq", _NARROW | _NOT_REGULARISED),
+                    "ctrlformer": MethodSettings("tiny"),
+                    "drq": MethodSettings("drq", _NARROW),
+                    "dreamer": MethodSettings("dreamer_compact", _TINY_DREAMER),
+                    "resnet50_sac": MethodSettings("tiny", _TINY_RESNET),
+                    "drq_contrastive": MethodSettings("drq_contrastive", _NARROW),
+                    "ctrlformer_with_contrastive": MethodSettings("tiny"),
+                    "ctrlformer_without_contrastive": MethodSettings("tiny", _NOT_CONTRASTIVE),
+                    "ctrlformer_with_q_regularisation": MethodSettings("tiny", _REGULARISED),
+                    "ctrlformer_without_q_regularisation": MethodSettings("tiny"),
+                    "drq_without_q_regularisation": MethodSettings("drq", _NARROW | _NOT_REGULARISED),
                 }
             ),
             settings={

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ctrlformer.analysis.formatting import Cells, as_table, frames_text, interval_text, short
 from ctrlformer.analysis.metrics import markdown
-from ctrlformer.paper.experiments import Method
+from ctrlformer.paper.experiments import MethodSettings
 from ctrlformer.paper.plan import Plan
 from ctrlformer.paper.references import PUBLIC_FRAMES, public_scores
 from ctrlformer.paper.table import FORMULAS, RETESTED, TRANSFER, Line, Results
@@ -99,9 +99,9 @@ def notes(plan: Plan, lines: Sequence[Line]) -> list[str]:
     return said
 
 
-def _settings(method: Method) -> str:
+def _settings(method: MethodSettings) -> str:
     """
-    >>> _settings(Method("compact", {"encoder.kind": "cnn"}))
+    >>> _settings(MethodSettings("compact", {"encoder.kind": "cnn"}))
     'preset compact with encoder.kind cnn'
     """
     changed = [f"{name} {value}" for name, value in method.overrides.items()]

@@ -1,6 +1,6 @@
-"""From an experiment to its runs: each trained once, named after what it is, and going on from what it shares.
+"""The runs of an experiment: each trained once, named after its settings, and continuing from the stages it shares.
 
-A run learns one stage. A curriculum of several is a chain of runs, each of which goes on in a copy of the one before,
+A run learns one stage. A curriculum of several is a chain of runs, each of which continues a copy of the one before,
 so that the first task is trained once for all that follow it, in this experiment and in any other.
 """
 
@@ -15,18 +15,17 @@ from typing import Literal
 
 from ctrlformer.config import Config, StageConfig, differences
 from ctrlformer.config.presets import PRESETS, make_config
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.envs.tasks import action_repeat, canonical_task
 from ctrlformer.errors import ConfigError, RunError
-from ctrlformer.paper.experiments import WEIGHTS, Curriculum, Experiment, Method, Scale, check_names
+from ctrlformer.paper.experiments import WEIGHTS, Curriculum, Experiment, MethodSettings, Scale, check_names
 from ctrlformer.storage.run_folder import CONFIG, RunFolder
 
 RUNS = "runs"
 """Folder of the runs inside `--out`."""
 DECIDED_AT_START = {"training.precision", WEIGHTS, "encoder.weights_sha256"}  # a run's config has them filled in
-CHANNELS, FLOAT_BYTES = 3, 4
-RESNET_FEATURES = 32  # of a frame, as a multiple of the ResNet's width
 
-State = Literal["new", "begun", "finished"]
+RunState = Literal["new", "begun", "finished"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class PlannedRun:
     config: Config
     """The whole curriculum up to this stage."""
     parent: str | None
-    """The run that it goes on from."""
+    """The run that it continues."""
 
     @property
     def stage(self) -> StageConfig:
@@ -59,20 +58,11 @@ class PlannedRun:
 
     def disk(self) -> int:
         """Bytes of its replay and of the observations it keeps of this and earlier tasks; checkpoints come on top."""
-        frame = self._frame_bytes()
+        frame = stored_frame(self.config).bytes
         capacity = self.config.training.replay_capacity
         replay = sum(min(capacity, self.stage.frames // self.repeat(task)) * frame for task in self.stage.tasks)
         kept = self.stage.transfer.kept_observations * self.config.env.frame_stack * frame  # whole stacks
         return replay + kept * len(self.config.all_tasks)
-
-    def _frame_bytes(self) -> int:
-        encoder = self.config.encoder
-        if encoder.kind == "resnet50":
-            return encoder.resnet_width * RESNET_FEATURES * FLOAT_BYTES
-        side = self.config.env.image_size
-        if self.config.agent.kind == "dreamer":
-            side = min(side, self.config.dreamer.frame_size)
-        return side**2 * CHANNELS
 
 
 @dataclass(frozen=True)
@@ -93,7 +83,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment's runs, each after the one that it goes on from."""
+    """An experiment's runs, each after the one that it continues."""
 
     choice: Choice
     methods: Mapping[str, str]
@@ -143,7 +133,7 @@ def make_plan(choice: Choice) -> Plan:
     return dataclasses.replace(plan, runs=runs, places=places)
 
 
-def state_of(out: Path, run: PlannedRun, runs: Mapping[str, PlannedRun]) -> State:
+def state_of(out: Path, run: PlannedRun, runs: Mapping[str, PlannedRun]) -> RunState:
     """How far the run is; a folder with other settings than planned is a `RunError`."""
     folder = out / RUNS / run.name
     if not (folder / CONFIG).exists():
@@ -198,7 +188,7 @@ def _trainable(choice: Choice) -> tuple[dict[str, str], list[str]]:
     return methods, left_out
 
 
-def _needs_weights(method: Method) -> bool:
+def _needs_weights(method: MethodSettings) -> bool:
     kind: str = method.overrides.get("encoder.kind", PRESETS[method.preset].encoder.kind)
     return kind == "resnet50"
 
@@ -238,7 +228,7 @@ def _first_alike(scale: Scale, name: str) -> str:
     return next(alike)
 
 
-def _first_stage(method: Method) -> tuple[str, dict[str, object]]:
+def _first_stage(method: MethodSettings) -> tuple[str, dict[str, object]]:
     return method.preset, dict(method.overrides)
 
 

@@ -14,14 +14,13 @@ from pathlib import Path
 from ctrlformer.analysis.metrics import (
     RETEST,
     RunScores,
-    difference,
     evaluation_at,
     learning_curve,
-    percent_of_scratch,
     read_run,
     retest_change,
 )
 from ctrlformer.analysis.statistics import Array, Comparison, Interval, Measure, SeedScore, Statistic, compare
+from ctrlformer.analysis.transfer import difference, percent_of_scratch, scores_at_budget
 from ctrlformer.paper.experiments import PAPER_FRAMES, Curriculum
 from ctrlformer.paper.plan import RUNS, Plan, PlannedRun, state_of
 from ctrlformer.paper.references import PUBLIC_FRAMES, PaperScore, PublicScore, doubt, paper_scores, public_scores
@@ -37,7 +36,7 @@ FORMULAS = {
 
 @dataclass(frozen=True)
 class Ours:
-    """A figure over seeds."""
+    """A score over seeds, or a measure of two."""
 
     seeds: int
     mean: float | None
@@ -159,15 +158,12 @@ class Results:
         """Both sides at the same frames: where the shorter runs end, if that is before the paper's budget."""
         assert score.source is not None
         task = self._played(score.task)
-        sides = [
+        ours, theirs = (
             list(self._runs(score.method, curriculum))
             for curriculum in (Curriculum((score.source, score.task)), Curriculum((score.task,)))
-        ]
-        scores = [
-            [SeedScore(run.seed, row.score) for run in side if (row := evaluation_at(run, task, score.frames))]
-            for side in sides
-        ]
-        return self._effect(score, scratch, name, measure, *scores)
+        )
+        scores = scores_at_budget(ours, theirs, task, score.frames)
+        return self._effect(score, scratch, name, measure, *((scores.transfer, scores.scratch) if scores else ([], [])))
 
     def _effect(
         self,

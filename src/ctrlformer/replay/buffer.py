@@ -53,13 +53,13 @@ class Sequences(NamedTuple):
 class Replay:
     """Holds the newest `capacity` steps of one task.
 
-    A folder makes it durable: `flush` when a checkpoint is written, `restore` to go on from one. A new
+    A folder makes it durable: `flush` when a checkpoint is written, `restore` to continue from one. A new
     `Replay` is empty and discards what its folder held. Episodes shorter than about 8 steps on average need
     more frames than the ring has, so fewer steps fit.
 
     Batches come on `device`. With `frames_on_device` the frames are kept there, and not in the machine's memory
-    (`machine.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Any thread may
-    call, but one at a time.
+    (`system.memory.fits_on_device` says whether they fit): the same batches, but only their numbers travel. Any thread
+    may call, but one at a time.
 
     With `features` a frame is that many float32 numbers in place of a picture.
 
@@ -313,21 +313,15 @@ class Replay:
         cls,
         folder: Path,
         position: Mapping[str, JSON],
-        capacity: int,
-        action_dim: int,
-        image_size: int = 84,
-        frame_stack: int = 3,
-        *,
-        features: int | None = None,
-        device: torch.device | str = "cpu",
-        frames_on_device: bool = False,
+        *shape: int,
+        **options: Any,
     ) -> Replay:
-        """Exactly the content at the `flush` that returned `position`; what was logged after it is dropped.
+        """Return exactly the content at the `flush` that returned `position`; what was logged after it is dropped.
 
-        A damaged or missing file is a `CheckpointError` that names it, and then nothing is changed.
+        `shape` and `options` are those of a new `Replay`, after its folder. A damaged or missing file is a
+        `CheckpointError` that names it, and then nothing is changed.
         """
-        shape = (capacity, action_dim, image_size, frame_stack)
-        self = cls(None, *shape, features=features, device=device, frames_on_device=frames_on_device)
+        self = cls(None, *shape, **options)
         at = _read_position(folder, position, self._shape)
         self._log = self._new_log(folder)
         self._frames, self._steps, self._oldest = at.first, at.steps_at_first, at.oldest

@@ -1,6 +1,7 @@
-"""Observations of a finished task, kept with what its policy made of them: they show whether it is being forgotten.
+"""Rehearsal buffers: observations of a finished task with the outputs that its policy had at its stage's end.
 
-A file per task in the run folder, `kept/<task>.safetensors`; its checksum stands in every later checkpoint.
+Later stages are held to these outputs, and drift is measured on them. A file per task in the run folder,
+`kept/<task>.safetensors`; every later checkpoint has its checksum.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SHOWN = 64  # observations on which drift is measured: enough to see it, at litt
 
 
 class Outputs(NamedTuple):
-    """What a task's policy makes of observations."""
+    """The outputs of a task's policy for observations."""
 
     features: Tensor  # (N, F)
     action: Tensor  # (N, A) mean action
@@ -31,7 +32,7 @@ class Outputs(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """Kept observations for one update."""
+    """Observations of one rehearsal buffer, with their outputs, for one update."""
 
     task: str
     observations: Tensor  # (R, H, W, C) uint8, or (R, 3, features)
@@ -40,8 +41,8 @@ class Rehearsal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One task's kept observations, and the outputs its policy had at its stage's end."""
+class RehearsalBuffer:
+    """One task's observations, and the outputs its policy had at its stage's end."""
 
     task: str
     observations: Tensor  # (N, H, W, C) uint8, or (N, 3, features)
@@ -50,15 +51,15 @@ class Kept:
 
     @property
     def spread(self) -> Tensor:
-        """Root mean square, over features, of their deviation over observations; never so small as to divide by."""
+        """Root mean square, over features, of their std over observations; large enough to divide by."""
         return self.outputs.features.var(0, correction=0).mean().sqrt().clamp(min=1e-6)
 
     def shown(self) -> Rehearsal:
-        """The first few observations, always the same."""
+        """Return the first few observations, always the same."""
         return self._pick(torch.arange(min(SHOWN, len(self.observations))))
 
     def draw(self, rng: np.random.Generator, count: int) -> Rehearsal:
-        """Observations drawn uniformly."""
+        """Draw observations uniformly."""
         return self._pick(torch.from_numpy(rng.integers(0, len(self.observations), size=count)))
 
     def _pick(self, places: Tensor) -> Rehearsal:
@@ -66,8 +67,8 @@ class Kept:
         return Rehearsal(self.task, self.observations[places], outputs, self.spread)
 
 
-def keep(file: Path, task: str, observations: Tensor, outputs: Outputs) -> Kept:
-    """Write observations of a task that has just been learnt."""
+def store(file: Path, task: str, observations: Tensor, outputs: Outputs) -> RehearsalBuffer:
+    """Write the rehearsal buffer of a task that has just been learnt."""
     on_host = Outputs(*(part.cpu() for part in outputs))
     data = pack({"observations": observations.cpu(), **on_host._asdict()})
     try:
@@ -75,44 +76,44 @@ def keep(file: Path, task: str, observations: Tensor, outputs: Outputs) -> Kept:
         write_atomic(file, data)
     except OSError as error:
         raise RunError(
-            f"cannot write {file}: {reason(error)}; the checkpoints are intact, mend this and resume"
+            f"cannot write {file}: {reason(error)}; the checkpoints are intact, fix this and resume"
         ) from error
-    return Kept(task, observations.cpu(), on_host, hashlib.sha256(data).hexdigest())
+    return RehearsalBuffer(task, observations.cpu(), on_host, hashlib.sha256(data).hexdigest())
 
 
-def load(file: Path, task: str, checksum: str, outputs: Callable[[str, Tensor], Outputs]) -> Kept:
-    """Read what `keep` wrote; a file that is not exactly that is a `CheckpointError`.
+def load(file: Path, task: str, checksum: str, outputs: Callable[[str, Tensor], Outputs]) -> RehearsalBuffer:
+    """Read what `store` wrote; a file that is not exactly that is a `CheckpointError`.
 
-    `outputs` is what the agent makes of observations now: what was kept must have its shapes.
+    `outputs` is the agent's function from observations to outputs: those stored must have its shapes.
     """
     try:
         data = read_bounded(file, TENSOR_BYTES)
     except OSError as error:
-        raise CheckpointError(f"kept observations {file} cannot be read: {reason(error)}") from error
+        raise CheckpointError(f"rehearsal buffer {file} cannot be read: {reason(error)}") from error
     if hashlib.sha256(data).hexdigest() != checksum:
-        raise CheckpointError(f"kept observations {file} are damaged: they are not what was saved")
+        raise CheckpointError(f"rehearsal buffer {file} is damaged: it is not what was saved")
     parts = unpack(file, data)
     try:
-        found = Kept(task, parts.pop("observations"), Outputs(**parts), checksum)
+        found = RehearsalBuffer(task, parts.pop("observations"), Outputs(**parts), checksum)
         _check_shapes(found, outputs(task, found.observations[:1]))
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         why = " ".join(f"{type(error).__name__} {error}".split())
-        raise CheckpointError(f"kept observations {file} do not fit this run: {why}"[:300]) from None
+        raise CheckpointError(f"rehearsal buffer {file} does not fit this run: {why}"[:300]) from None
     return found
 
 
-def _check_shapes(found: Kept, expected: Outputs) -> None:
+def _check_shapes(found: RehearsalBuffer, expected: Outputs) -> None:
     count = len(found.observations)
     for name, part, now in zip(Outputs._fields, found.outputs, expected, strict=True):
         if not (count and part.is_floating_point() and part.shape == (count, *now.shape[1:])):
             raise ValueError(f"{name} are {part.dtype} {tuple(part.shape)}, not {count} times {tuple(now.shape[1:])}")
 
 
-class Rehearser:
+class RehearsalSampler:
     """Draws an old task, then observations of it, for every update."""
 
-    def __init__(self, kept: list[Kept], batch: int) -> None:
-        self._kept, self._batch = kept, batch
+    def __init__(self, buffers: list[RehearsalBuffer], batch: int) -> None:
+        self._buffers, self._batch = buffers, batch
 
     def draw(self, rng: np.random.Generator) -> Rehearsal:
-        return self._kept[int(rng.integers(len(self._kept)))].draw(rng, self._batch)
+        return self._buffers[int(rng.integers(len(self._buffers)))].draw(rng, self._batch)

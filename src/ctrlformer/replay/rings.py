@@ -87,5 +87,5 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def _pins(device: torch.device) -> bool:
-    """Only from pinned memory can a copy go on while the program does."""
+    """Only from pinned memory can a copy run beside the program."""
     return device.type == "cuda"

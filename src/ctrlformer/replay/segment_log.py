@@ -130,4 +130,4 @@ def _checksum(data: bytes | memoryview, number: int) -> bytes:
 
 
 def _cannot_write(path: Path, error: OSError) -> RunError:
-    return RunError(f"cannot write {path}: {reason(error)}; the last checkpoint is intact, mend this and resume")
+    return RunError(f"cannot write {path}: {reason(error)}; the last checkpoint is intact, fix this and resume")

@@ -1,4 +1,4 @@
-"""What the page's charts show, as plain lists for its script: curves over seeds, whole runs, figures of training."""
+"""What the page's charts show, as plain lists for its script: curves over seeds, whole runs, training metrics."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from ctrlformer.analysis.metrics import FINAL, LARGEST_RETURN, LEARN, RETEST, Curve, RunScores, learning_curve
 from ctrlformer.analysis.statistics import Array, Statistic
 from ctrlformer.paper.references import paper_scores, public_scores
-from ctrlformer.report.report_run import ToldRun
+from ctrlformer.report.report_run import ReportRun
 from ctrlformer.storage.files import JSON
 from ctrlformer.storage.run_folder import Row
 
-POINTS = 24_000  # of all runs' training figures together: more would not be seen, and makes the page heavy
+POINTS = 24_000  # of all runs' training metrics together: more would not be seen, and makes the page heavy
 MOST_POINTS = 240  # of one line
 
-FIGURES = {
+METRICS = {
     "return": "Return of training episodes, with exploration",
     "critic_loss": "Critic's loss",
     "q": "Q on the batch",
     "actor_loss": "Actor's loss",
     "temperature": "Temperature",
     "entropy": "Entropy of the policy",
-    "feature_std": "Deviation of the features",
+    "feature_std": "Std of the features",
     "contrastive_loss": "Contrastive loss",
     "rehearsal_loss": "Rehearsal loss",
     "gradient_norm": "Norm of the gradient",
@@ -48,7 +48,7 @@ class Group(NamedTuple):
         return f"{self.method}, after {' and '.join(self.before)}" if self.before else f"{self.method}, from scratch"
 
 
-def groups(runs: Sequence[ToldRun]) -> list[Group]:
+def groups(runs: Sequence[ReportRun]) -> list[Group]:
     """Every task of every run, seeds together; in the order in which tasks and methods first come up."""
     found: dict[tuple[str, str, str, tuple[str, ...]], Group] = {}
     for run in runs:
@@ -65,11 +65,11 @@ def groups(runs: Sequence[ToldRun]) -> list[Group]:
 
 
 def _same_stage(one: RunScores, other: RunScores, task: str) -> bool:
-    """Whether both have the very same training of the task: one goes on from the other, and must not count twice."""
+    """Whether both have the very same training of the task: one continues the other, and must not count twice."""
     return one.seed == other.seed and one.of_task(task, LEARN, FINAL) == other.of_task(task, LEARN, FINAL)
 
 
-def learning_curves(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
+def learning_curves(runs: Sequence[ReportRun]) -> list[dict[str, JSON]]:
     """One chart per task, one line per group of seeds: mean, and a 95 % band where there are several."""
     charts: dict[str, dict[str, JSON]] = {}
     for group in groups(runs):
@@ -98,12 +98,12 @@ def _over_seeds(group: Group) -> dict[str, JSON]:
     curves = [learning_curve(run, group.task) for run in group.runs]
     frames = _shared_frames(curves)
     scores = np.array([np.interp(frames, curve.frames, curve.scores) for curve in curves])  # (runs, frames)
-    told = [Statistic.of(column) for column in scores.T]
-    band = [one.mean_interval for one in told]
+    statistics = [Statistic.of(column) for column in scores.T]
+    band = [one.mean_interval for one in statistics]
     return {
         "runs": len(curves),
         "x": [int(frame) for frame in frames],
-        "y": _rounded([one.mean for one in told]),
+        "y": _rounded([one.mean for one in statistics]),
         "low": _rounded([interval.low for interval in band if interval]),
         "high": _rounded([interval.high for interval in band if interval]),
     }
@@ -117,12 +117,12 @@ def _shared_frames(curves: Sequence[Curve]) -> Array:
     return inside if inside.size else np.array([high])
 
 
-def whole_runs(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
+def whole_runs(runs: Sequence[ReportRun]) -> list[dict[str, JSON]]:
     """Every run of several stages from its first frame to its last: each task as it is learnt and retested."""
     return [_whole_run(run, run.scores) for run in runs if run.scores and len(run.scores.curriculum) > 1]
 
 
-def _whole_run(run: ToldRun, scores: RunScores) -> dict[str, JSON]:
+def _whole_run(run: ReportRun, scores: RunScores) -> dict[str, JSON]:
     starts = _stage_starts(run.evals)
     series = []
     for task in scores.stages:
@@ -152,26 +152,26 @@ def _stage_starts(rows: Sequence[Row]) -> dict[int, int]:
     return starts
 
 
-def training_figures(runs: Sequence[ToldRun]) -> list[dict[str, JSON]]:
-    """One chart per logged figure, one line per run, thinned out evenly."""
-    points = max(20, min(MOST_POINTS, POINTS // (len(runs) * len(FIGURES))))
+def training_metrics(runs: Sequence[ReportRun]) -> list[dict[str, JSON]]:
+    """One chart per logged metric, one line per run, thinned out evenly."""
+    points = max(20, min(MOST_POINTS, POINTS // (len(runs) * len(METRICS))))
     charts: dict[str, dict[str, JSON]] = {}
     for run in runs:
-        for name, title, x, y in _figures_of(run):
+        for name, title, x, y in _metrics_of(run):
             chart = charts.setdefault(name, {"name": name, "title": title, "series": []})
             keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), points)).astype(int))
             line = {"label": run.name, "method": run.method, "x": [x[i] for i in keep]}
             chart["series"].append(line | {"y": _rounded([y[i] for i in keep])})
-    order = [*FIGURES, SPEED]
+    order = [*METRICS, SPEED]
     return sorted(charts.values(), key=lambda chart: order.index(chart["name"]) if chart["name"] in order else 99)
 
 
-def _figures_of(run: ToldRun) -> Iterator[tuple[str, str, list[int], list[float]]]:
+def _metrics_of(run: ReportRun) -> Iterator[tuple[str, str, list[int], list[float]]]:
     rows = _placed(run.metrics)
     starts = _stage_starts([*_placed(run.evals), *rows])  # the logged rows are thinned: a stage's last may be missing
     place = [starts[row["stage"]] + int(row["frames"]) for row in rows]
     drifts = sorted({key for row in rows for key in row if key.startswith(DRIFT)})
-    titles = FIGURES | {key: f"Drift of {key.removeprefix(DRIFT)}" for key in drifts}
+    titles = METRICS | {key: f"Drift of {key.removeprefix(DRIFT)}" for key in drifts}
     for name, title in titles.items():
         known = [(x, _number(row.get(name))) for x, row in zip(place, rows, strict=True)]
         line = [(x, y) for x, y in known if y is not None]
@@ -208,6 +208,6 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def as_json(runs: Sequence[ToldRun]) -> Mapping[str, JSON]:
+def as_json(runs: Sequence[ReportRun]) -> Mapping[str, JSON]:
     """Everything the script draws."""
-    return {"curves": learning_curves(runs), "wholes": whole_runs(runs), "figures": training_figures(runs)}
+    return {"curves": learning_curves(runs), "wholes": whole_runs(runs), "figures": training_metrics(runs)}

@@ -10,7 +10,7 @@ LARGEST_RETURN = 1e100
 
 
 def learning_curve(title: str, rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """A PNG with one line per task: mean return against frames, shaded by the episodes' deviation.
+    """A PNG with one line per task: mean return against frames, shaded by the episodes' std.
 
     >>> row = {"task": "toy/reach", "kind": "learn", "frames": 0, "mean": 3.0, "std": 1.0}
     >>> learning_curve("a run", [row])[1:4]
@@ -30,8 +30,8 @@ def learning_curve(title: str, rows: Iterable[Mapping[str, Any]]) -> bytes:
         axes.plot(frames, means, marker="o", markersize=3, label=_plain(task))
         axes.fill_between(
             frames,
-            [point["mean"] - _deviation(point) for point in points],
-            [point["mean"] + _deviation(point) for point in points],
+            [point["mean"] - _std(point) for point in points],
+            [point["mean"] + _std(point) for point in points],
             alpha=0.2,
         )
     axes.set(title=_plain(title), xlabel="frames of the task", ylabel="return with the mean action")
@@ -48,7 +48,7 @@ def _plain(name: str) -> str:
     return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
-def _deviation(row: Mapping[str, Any]) -> float:
+def _std(row: Mapping[str, Any]) -> float:
     """Of a row whose other numbers have been checked; a row of another version may be without."""
     std = row.get("std")
     return std if isinstance(std, int | float) and 0 <= std < LARGEST_RETURN else 0.0

@@ -15,7 +15,7 @@ from ctrlformer.analysis.metrics import SUITE_MAXIMUM
 from ctrlformer.errors import RunError
 from ctrlformer.report import charts, retests
 from ctrlformer.report.paper_tables import ExperimentTable, read_tables
-from ctrlformer.report.report_run import ToldRun, read_runs
+from ctrlformer.report.report_run import ReportRun, read_runs
 from ctrlformer.storage.files import JSON, reason, write_atomic
 
 REPORT = "report.html"
@@ -31,7 +31,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def render(runs: Sequence[ToldRun], experiments: Sequence[ExperimentTable] = ()) -> str:
+def render(runs: Sequence[ReportRun], experiments: Sequence[ExperimentTable] = ()) -> str:
     """HTML of everything that is known of the runs. Names from outside are escaped, in the page and in its data."""
     return _template().render(
         title=_title(runs),
@@ -48,7 +48,7 @@ def render(runs: Sequence[ToldRun], experiments: Sequence[ExperimentTable] = ())
     )
 
 
-def _title(runs: Sequence[ToldRun]) -> str:
+def _title(runs: Sequence[ReportRun]) -> str:
     if len(runs) == 1:
         return runs[0].name
     tasks = list(dict.fromkeys(task for run in runs for task in run.tasks))

@@ -1,4 +1,4 @@
-"""What a page tells of one run: read from its folder, of whatever version its settings are."""
+"""What the page shows of one run: read from its folder, whatever version its settings have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ROWS = 1023  # so that one more is an even number
 
 
 @dataclass(frozen=True)
-class ToldRun:
+class ReportRun:
     """One run folder."""
 
     name: str
@@ -32,7 +32,7 @@ class ToldRun:
     explained: Explained
 
     @classmethod
-    def read(cls, folder: Path) -> ToldRun:
+    def read(cls, folder: Path) -> ReportRun:
         """A folder without config.json is not a run; one without evaluations has just begun."""
         settings = RunSettings.read(folder)
         if settings.raw is None:
@@ -98,21 +98,21 @@ class ToldRun:
         return bool(finals) and finals.issuperset(self.tasks)
 
 
-def read_runs(folders: Sequence[Path]) -> list[ToldRun]:
-    """Every run, with a name of its own: two folders of one name are told apart by number."""
+def read_runs(folders: Sequence[Path]) -> list[ReportRun]:
+    """Every run, with a name of its own: two folders of one name are distinguished by number."""
     if not folders:
         raise RunError("no run to report: name at least one run folder")
-    runs: list[ToldRun] = []
+    runs: list[ReportRun] = []
     for folder in folders:
-        run = ToldRun.read(folder)
+        run = ReportRun.read(folder)
         same = sum(run.name in (other.name, other.name.rpartition(" (")[0]) for other in runs)
         runs.append(dataclasses.replace(run, name=f"{run.name} ({same + 1})") if same else run)
     return runs
 
 
 def thinned(rows: Iterable[Row]) -> list[Row]:
-    """At most `MOST_ROWS` training figures, evenly spread up to the last: every second one goes whenever there are
-    more. Its seconds are added to those of the next, which then tells of the time of both."""
+    """Return at most `MOST_ROWS` rows of metrics, evenly spread up to the last: every second one goes whenever there
+    are more. Its seconds are added to those of the next, which then has the time of both."""
     kept: list[Row] = []
     apart = 1  # rows of the log from one that is kept to the next
     waiting: Row | None = None  # left out so far, since the last that was kept

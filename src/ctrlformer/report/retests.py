@@ -1,4 +1,4 @@
-"""What the page's tables and bars say: how well tasks are kept, and what earlier ones helped."""
+"""The page's tables and bars of forgetting and transfer."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ctrlformer.analysis.metrics import (
-    SUITE_MAXIMUM,
-    RunScores,
-    area,
-    common_range,
-    evaluation_at,
-    forgetting,
-    learning_curve,
-    normalised_gain,
-    retest_change,
-    retest_matrix,
-    score_at,
-)
-from ctrlformer.analysis.statistics import SeedScore, Statistic, compare
+from ctrlformer.analysis.metrics import SUITE_MAXIMUM, RunScores, forgetting, retest_change, retest_matrix
+from ctrlformer.analysis.statistics import SeedScore, Statistic
+from ctrlformer.analysis.transfer import forward_transfer, from_scratch, scores_at_budget
 from ctrlformer.report.charts import Group, groups
-from ctrlformer.report.report_run import ToldRun
+from ctrlformer.report.report_run import ReportRun
 
 
 class Cell(NamedTuple):
@@ -30,7 +19,9 @@ class Cell(NamedTuple):
     level: float | None  # 0 to 1: how dark the cell is; none is empty
 
 
-class Line(NamedTuple):
+class RetestLine(NamedTuple):
+    """A task's scores after every stage."""
+
     task: str
     cells: list[Cell]
     forgetting: str
@@ -43,11 +34,11 @@ class Matrix(NamedTuple):
     method: str
     seeds: int
     stages: list[str]
-    lines: list[Line]
+    lines: list[RetestLine]
 
 
 class Effect(NamedTuple):
-    """What a method keeps of old tasks, and what these help it with the next: the paper's Figure 1 in numbers."""
+    """Retained scores of old tasks, and transfer to the next: the paper's Figure 1 in numbers."""
 
     method: str
     task: str
@@ -61,24 +52,26 @@ class Effect(NamedTuple):
     scratch_seeds: int
 
 
-def retest_matrices(runs: Sequence[ToldRun]) -> list[Matrix]:
+def retest_matrices(runs: Sequence[ReportRun]) -> list[Matrix]:
     """One for every method and curriculum of several stages."""
-    found: dict[tuple[str, tuple[frozenset[str], ...]], list[RunScores]] = {}
+    found: dict[tuple[str, str, tuple[frozenset[str], ...]], list[RunScores]] = {}
     for run in runs:
         if run.scores is not None and len(run.scores.curriculum) > 1:
-            found.setdefault((run.method, tuple(run.scores.curriculum)), []).append(run.scores)
+            key = (run.method, run.plain_method, tuple(run.scores.curriculum))
+            found.setdefault(key, []).append(run.scores)
     every = groups(runs)
-    return [_matrix(method, same, every) for (method, _), same in found.items()]
+    return [_matrix(method, plain, same, every) for (method, plain, _), same in found.items()]
 
 
-def _matrix(method: str, runs: list[RunScores], every: Sequence[Group]) -> Matrix:
+def _matrix(method: str, plain_method: str, runs: list[RunScores], every: Sequence[Group]) -> Matrix:
     stages = [" + ".join(task for task in runs[0].stages if task in group) for group in runs[0].curriculum]
     lines = []
     for row, task in enumerate(runs[0].stages):
         scores = np.array([retest_matrix(run)[row] for run in runs])  # (runs, stages)
         cells = [_cell(column[~np.isnan(column)].tolist()) for column in scores.T]
         forgotten = _known(forgetting(run, task) for run in runs)
-        lines.append(Line(task, cells, _mean_and_range(forgotten), _forward_transfer(method, task, runs, every)))
+        transfer = _forward_transfer(plain_method, task, runs, every)
+        lines.append(RetestLine(task, cells, _mean_and_range(forgotten), transfer))
     return Matrix(method, len(runs), stages, lines)
 
 
@@ -94,49 +87,38 @@ def _mean_and_range(values: Sequence[float]) -> str:
     """The mean, and its 95 % interval over seeds."""
     if not values:
         return ""
-    told = Statistic.of(values)
-    interval = told.mean_interval
-    return f"{told.mean:.0f}" + (f" [{interval.low:.0f}, {interval.high:.0f}]" if interval else "")
-
-
-def _forward_transfer(method: str, task: str, runs: Sequence[RunScores], every: Sequence[Group]) -> str:
-    """(AUC - AUC_scratch) / (1 - AUC_scratch), where runs from scratch are among those told of."""
-    own = next((group for group in every if (group.method, group.task) == (method, task) and group.before), None)
-    scratch = _scratch_of(own, every) if own else None
-    if own is None or scratch is None:
-        return ""
-    curves = [learning_curve(run, task) for run in (*runs, *scratch.runs)]
-    span = common_range(curves)
-    if span is None:
-        return ""
-    first, second = (
-        [SeedScore(run.seed, area(learning_curve(run, task), *span)) for run in side] for side in (runs, scratch.runs)
-    )
-    found = compare(first, second, normalised_gain)
+    found = Statistic.of(values)
     interval = found.mean_interval
-    text = "" if found.mean is None else f"{found.mean:.2f}"
-    return text + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
+    return f"{found.mean:.0f}" + (f" [{interval.low:.0f}, {interval.high:.0f}]" if interval else "")
 
 
-def _scratch_of(group: Group, every: Sequence[Group]) -> Group | None:
-    wanted = (group.plain_method, group.task, ())
-    return next((one for one in every if (one.plain_method, one.task, one.before) == wanted), None)
+def _forward_transfer(plain_method: str, task: str, runs: Sequence[RunScores], every: Sequence[Group]) -> str:
+    """(AUC - AUC_scratch) / (1 - AUC_scratch), where runs from scratch are among those of the page."""
+    later = [run for run in runs if not from_scratch(run, task)]
+    found = forward_transfer(later, _scratch_runs(plain_method, task, every), task) if later else None
+    if found is None or found.comparison.mean is None:
+        return ""
+    interval = found.comparison.mean_interval
+    return f"{found.comparison.mean:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
-def effects(runs: Sequence[ToldRun]) -> list[Effect]:
+def _scratch_runs(plain_method: str, task: str, every: Sequence[Group]) -> list[RunScores]:
+    """Runs of the method that learn the task first and alone."""
+    same = [group for group in every if (group.plain_method, group.task, group.before) == (plain_method, task, ())]
+    return [run for group in same for run in group.runs if from_scratch(run, task)]
+
+
+def effects(runs: Sequence[ReportRun]) -> list[Effect]:
     """Every task that was learnt after others, beside the same task from scratch at the same number of frames."""
     every = groups(runs)
-    return [_effect(group, _scratch_of(group, every)) for group in every if group.before]
+    return [_effect(group, _scratch_runs(group.plain_method, group.task, every)) for group in every if group.before]
 
 
-def _effect(group: Group, scratch: Group | None) -> Effect:
-    ends = [evaluation_at(run, group.task) for run in (*group.runs, *(scratch.runs if scratch else []))]
-    budget = min((end.frames for end in ends if end), default=None)
+def _effect(group: Group, scratch: Sequence[RunScores]) -> Effect:
+    scores = scores_at_budget(group.runs, scratch, group.task)
     kept = _known(
         change.ratio for run in group.runs for old in group.before if (change := retest_change(run, old)) is not None
     )
-    transfer = _known(score_at(run, group.task, budget) for run in group.runs)
-    alone = _known(score_at(run, group.task, budget) for run in scratch.runs) if scratch else []
     return Effect(
         group.method,
         group.task,
@@ -144,11 +126,15 @@ def _effect(group: Group, scratch: Group | None) -> Effect:
         len(group.runs),
         f"{100 * float(np.mean(kept)):.0f} %" if kept else "not retested",
         min(1.0, max(0.0, float(np.mean(kept)))) if kept else None,
-        budget,
-        float(np.mean(transfer)) if transfer else 0.0,
-        float(np.mean(alone)) if alone else None,
-        len(alone),
+        scores.budget if scores else None,
+        _mean(scores.transfer) or 0.0 if scores else 0.0,
+        _mean(scores.scratch) if scores else None,
+        len(scores.scratch) if scores else 0,
     )
+
+
+def _mean(scores: Sequence[SeedScore]) -> float | None:
+    return float(np.mean([one.score for one in scores])) if scores else None
 
 
 def _known(values: object) -> list[float]:

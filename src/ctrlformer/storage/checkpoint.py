@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, checked before they are trusted, and never executed.
+"""Checkpoints: written whole or not at all, validated before use, never executed.
 
 A checkpoint is a folder of safetensors and JSON files with a manifest of their sizes and SHA-256. It is written
 under a temporary name, synced, renamed, and read back; only then does an older one go. Loading takes the newest
@@ -75,7 +75,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping
         _remove_old(folder, path, keep)
     except OSError as error:
         raise RunError(
-            f"cannot write checkpoint {path}: {reason(error)}; older checkpoints are intact, mend this and resume"
+            f"cannot write checkpoint {path}: {reason(error)}; older checkpoints are intact, fix this and resume"
         ) from error
     return path
 
@@ -148,7 +148,7 @@ def _write(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
         path = _free_name(folder, step)
         os.replace(temporary, path)
     except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)  # gives its space back; the error itself goes on
+        shutil.rmtree(temporary, ignore_errors=True)  # gives its space back; the error itself is raised
         raise
     fsync_folder(folder)
     return path

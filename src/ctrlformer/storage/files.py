@@ -23,7 +23,7 @@ TEMPORARY = ".tmp-"  # prefix of unfinished files and folders; a crash may leave
 DEEPEST = 64  # lists and objects inside each other: far more than any file here has
 
 READ = os.O_RDONLY
-WRITE = os.O_WRONLY | os.O_CREAT  # goes on in a file that exists
+WRITE = os.O_WRONLY | os.O_CREAT  # keeps the content of a file that exists
 
 
 def open_regular(path: Path, flags: int) -> int:
@@ -94,7 +94,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, to be written inside the `with`: at its end it takes `path`'s place.
 
-    What lies there already, a crash's or a stranger's link, is removed and never written through.
+    What lies there already, of a crash or an untrusted folder, is removed and never written through.
     """
     temporary = path.with_name(TEMPORARY + path.name)
     try:

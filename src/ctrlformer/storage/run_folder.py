@@ -86,7 +86,7 @@ class RunFolder:
             raise RunError(f"{path / CONFIG} is not a usable config: {error}") from None
 
     def copy(self, path: Path) -> RunFolder:
-        """A copy to go on with, without what a finished run no longer needs: its replay and its videos."""
+        """Copy the run to continue there, without what a finished run no longer needs: its replay and its videos."""
         new = RunFolder.create(path, self.config)
         try:
             for name in (ENVIRONMENT, METRICS, EVALS):
@@ -131,11 +131,11 @@ class RunFolder:
     def explained(self) -> Path:
         return self._inside("explain")
 
-    def kept(self, task: str) -> Path:
-        """The file of one task's kept observations."""
+    def rehearsal_buffer(self, task: str) -> Path:
+        """The file of one task's rehearsal buffer."""
         return self._inside("kept", f"{_file_name(task)}.safetensors")
 
-    def keep_inside(self, *folders: str) -> None:
+    def refuse_links(self, *folders: str) -> None:
         """Refuse links in place of folders that other programs write."""
         for folder in folders:
             self._inside(folder)
@@ -151,9 +151,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, patience: float | None = None) -> Iterator[None]:
-        """Hold the run for one training. The system lets go of it when the process dies, so it is never stale.
+        """Lock the run for one training. The system releases the lock when the process dies, so it is never stale.
 
-        `patience` is how many seconds another holder is waited for; none takes `LOCK_SECONDS`.
+        `patience` is how many seconds to wait for another holder; none takes `LOCK_SECONDS`.
         """
         path = self.path / LOCK
         with contextlib.ExitStack() as stack:
@@ -172,7 +172,7 @@ class RunFolder:
     def stages_done(self) -> int:
         """Stages that the newest checkpoint has behind it; 0 without one.
 
-        A look at one small file, for plans and overviews: whoever goes on from the checkpoint verifies it.
+        Reads one small file only, for plans and overviews: whoever resumes from the checkpoint verifies it.
         """
         try:
             newest = read_bounded(self.checkpoints / "last", SMALL_FILE_BYTES).decode().strip()
@@ -185,11 +185,11 @@ class RunFolder:
         return stage if type(stage) is int else 0
 
     def append_metrics(self, row: Mapping[str, JSON]) -> None:
-        """One row of training figures."""
+        """Add a row of training metrics."""
         self._append(METRICS, row)
 
     def append_eval(self, row: Mapping[str, JSON]) -> None:
-        """One row per evaluation."""
+        """Add a row of an evaluation."""
         self._append(EVALS, row)
 
     def _append(self, name: str, row: Mapping[str, JSON]) -> None:
@@ -245,7 +245,7 @@ class RunFolder:
                 raise RunError(f"cannot write {path}: {reason(error)}") from error
 
     def write_environment(self, *, device: str, gl: str | None, pixels: str | None) -> None:
-        """Note what this training ran on. `gl` is the render backend, `pixels` the fingerprint of a frame."""
+        """Record what this training runs on. `gl` is the render backend, `pixels` the fingerprint of a frame."""
         path = self.path / ENVIRONMENT
         facts = {"device": device, "gl": gl, "pixels": pixels, **describe_machine()}
         facts |= {"command": command_line(), "commit": source_commit()}
@@ -255,7 +255,7 @@ class RunFolder:
             raise RunError(f"cannot write {path}: {reason(error)}") from error
 
     def read_environment(self) -> Row:
-        """What `write_environment` noted; empty when nothing was."""
+        """Return what `write_environment` recorded; empty when there is nothing."""
         return read_object(self.path / ENVIRONMENT) or {}
 
 

@@ -8,7 +8,7 @@ from ctrlformer.errors import CtrlFormerError
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.sweep.schedule import Ended
 from ctrlformer.sweep.worker import carry_out
-from ctrlformer.training.console import watching
+from ctrlformer.training.console import console_progress
 from ctrlformer.training.signals import EXIT_WITHIN
 
 
@@ -35,8 +35,8 @@ class ThisProcess:
 
 def _carried_out(job: Job) -> Ended:
     try:
-        with watching() as progress:
-            carry_out(job, progress, EXIT_WITHIN)
+        with console_progress() as progress:
+            carry_out(job, [progress], EXIT_WITHIN)
     except (CtrlFormerError, OSError) as error:
         return Ended(job.name, "failed", str(error))
     except Exception as error:  # noqa: BLE001 (one run's mistake, whatever it is, does not end the others)

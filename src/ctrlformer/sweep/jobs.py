@@ -21,7 +21,7 @@ class Job:
     config: str
     """As JSON."""
     parent: str | None
-    """Folder of the run that it goes on from."""
+    """Folder of the run that it continues."""
     log: str
     """File for what its process prints."""
 

@@ -2,7 +2,7 @@
 
 A Ray task starts the same worker process as a sweep on one machine does, and waits for it. All that travels are
 strings: the job there, and how it ended back. Run folders are on storage that every node sees, so a run whose node
-died goes on from its own checkpoint on another.
+died continues from its own checkpoint on another.
 """
 
 from __future__ import annotations

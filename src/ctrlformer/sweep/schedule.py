@@ -1,4 +1,4 @@
-"""Which run is trained when: each after the one it goes on from, those that fail without the others."""
+"""Which run is trained when: each after the one it continues; a failure stops only what depends on it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
-from ctrlformer.paper.plan import PlannedRun, State
+from ctrlformer.paper.plan import PlannedRun, RunState
 from ctrlformer.sweep.jobs import Job
 
 WAIT_SECONDS = 1.0  # between two looks at the executor
 
 Outcome = Literal["finished", "failed", "lost"]
-"""failed: it would fail again; lost: its process or machine is gone, and the next attempt goes on from its checkpoint.
+"""failed: it would fail again; lost: its process or machine is gone, and the next attempt resumes from its checkpoint.
 """
 
 
@@ -46,7 +46,7 @@ class Status:
     """How a run is doing."""
 
     state: Literal["waiting", "running", "finished", "failed", "blocked"]
-    """blocked: the run that it goes on from has failed."""
+    """blocked: the run that it continues has failed."""
     reason: str = ""
     attempts: int = 0
 
@@ -67,7 +67,7 @@ class Sweep:
     def __init__(
         self,
         runs: Mapping[str, PlannedRun],
-        states: Mapping[str, State],
+        states: Mapping[str, RunState],
         out: Path,
         executor: Executor,
         view: View,
@@ -77,7 +77,7 @@ class Sweep:
         self.statuses = {name: Status("finished" if states[name] == "finished" else "waiting") for name in runs}
 
     def run(self) -> None:
-        """Returns when nothing can be done any more; a signal stops every training, which saves, and goes on up."""
+        """Return when nothing can be done any more; a signal stops every training, which saves, and is raised again."""
         try:
             while self._in("waiting", "running"):
                 self._submit()
@@ -108,7 +108,7 @@ class Sweep:
     def _note(self, ended: Ended) -> None:
         status = self.statuses[ended.name]
         if ended.outcome == "lost" and status.attempts <= self._retries:
-            self._set(ended.name, "waiting", f"{ended.reason}; it goes on from its checkpoint", status.attempts)
+            self._set(ended.name, "waiting", f"{ended.reason}; it resumes from its checkpoint", status.attempts)
         elif ended.outcome == "finished":
             self._set(ended.name, "finished", "", status.attempts)
         else:
@@ -116,10 +116,10 @@ class Sweep:
             self._block(ended.name)
 
     def _block(self, failed: str) -> None:
-        """Runs that would go on from the failed one, and those that would go on from these."""
+        """Block the runs that would continue the failed one, and those that would continue these."""
         for name in self._in("waiting"):
             if self._runs[name].parent == failed:
-                self._set(name, "blocked", f"it goes on from {failed}, which failed")
+                self._set(name, "blocked", f"it continues {failed}, which failed")
                 self._block(name)
 
     def _set(

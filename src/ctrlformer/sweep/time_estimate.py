@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import tempfile
 import time
@@ -14,7 +13,7 @@ from ctrlformer.config.presets import overridden
 from ctrlformer.errors import CtrlFormerError
 from ctrlformer.paper.plan import PlannedRun
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress
+from ctrlformer.training.callbacks import Callback, StepInfo, StopTraining
 
 RANDOM_STEPS = 20  # before learning begins: a batch needs something to be drawn from
 WARMING_STEPS = 2  # with updates that are not counted: they compile and allocate
@@ -39,11 +38,7 @@ class Speed(NamedTuple):
     """Frames per step of the task it was measured on."""
 
 
-class _Enough(Exception):
-    """All is measured."""
-
-
-class _Stopwatch(Progress):
+class _Stopwatch(Callback):
     """Times the first evaluation and the steps that learn, then ends the training."""
 
     def __init__(self) -> None:
@@ -51,14 +46,14 @@ class _Stopwatch(Progress):
         self._steps = 0
         self.episode = self.step_seconds = 0.0
 
-    def evaluating(self, episode: int, episodes: int) -> None:
+    def on_evaluation_episode(self, done: int, episodes: int) -> None:
         now = time.monotonic()
-        if episode == 0:
+        if done == 0:
             self._evaluating = now
         else:
-            self.episode = (now - self._evaluating) / episode
+            self.episode = (now - self._evaluating) / done
 
-    def step(self, frames: int, episode_return: float | None) -> None:
+    def on_step(self, step: StepInfo) -> None:
         now = time.monotonic()
         self._steps += 1
         timed = self._steps - RANDOM_STEPS - WARMING_STEPS
@@ -66,7 +61,7 @@ class _Stopwatch(Progress):
             self._first = now
         elif timed > 0 and (timed == TIMED_STEPS or now - self._started > ENOUGH_SECONDS):
             self.step_seconds = (now - self._first) / timed
-            raise _Enough
+            raise StopTraining
 
 
 def measure_speeds(runs: Iterable[PlannedRun], say: Callable[[str], None]) -> dict[str, Speed]:
@@ -90,8 +85,8 @@ def _measure(run: PlannedRun) -> Speed:
     config = dataclasses.replace(run.config, tasks=(task,), together=False, added=())
     config = overridden(config, SETTINGS | {"training.frames": frames, "training.eval_every_frames": frames})
     watch = _Stopwatch()
-    with tempfile.TemporaryDirectory(prefix="ctrlformer-") as folder, contextlib.suppress(_Enough):
-        launch.start(config, Path(folder, "calibration"), watch)
+    with tempfile.TemporaryDirectory(prefix="ctrlformer-") as folder:
+        launch.start(config, Path(folder, "calibration"), callbacks=[watch])
     return Speed(watch.step_seconds, watch.episode, repeat)
 
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ctrlformer.paper.plan import RUNS, PlannedRun, State
+from ctrlformer.paper.plan import RUNS, PlannedRun, RunState
 from ctrlformer.storage.files import READ, open_regular, parse_json
 from ctrlformer.storage.run_folder import EVALS, METRICS, Row
 from ctrlformer.sweep.schedule import Status
@@ -34,7 +34,7 @@ class SweepView:
         runs: Mapping[str, PlannedRun],
         out: Path,
         console: Console,
-        states: Mapping[str, State],
+        states: Mapping[str, RunState],
         live: bool = True,
     ) -> None:
         self._runs, self._folder, self._console = runs, out / RUNS, console
@@ -53,7 +53,7 @@ class SweepView:
 
     def changed(self, name: str, status: Status) -> None:
         self._statuses[name] = status
-        what = "goes on" if status.state == "running" and status.attempts > 1 else status.state
+        what = "resumed" if status.state == "running" and status.attempts > 1 else status.state
         line = f"[{self._count('finished')}/{len(self._runs)}] {what}: {name}"
         self._console.print(line + (f": {status.reason}" if status.reason else ""), markup=False, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""One run of a sweep: started, or gone on with from wherever an earlier attempt came to.
+"""One run of a sweep: started, or resumed from where an earlier attempt stopped.
 
 As a program, `python -m ctrlformer.sweep.worker` reads a job from its standard input. It stops, and saves, when the
 process that started it dies.
@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -22,14 +23,15 @@ from ctrlformer.storage.files import remove_folder
 from ctrlformer.storage.run_folder import CONFIG, RunFolder
 from ctrlformer.sweep.jobs import Job
 from ctrlformer.training import launch
-from ctrlformer.training.console import Progress, watching
+from ctrlformer.training.callbacks import Callback
+from ctrlformer.training.console import console_progress
 from ctrlformer.training.signals import EXIT_WITHIN
 
 PATIENCE = 60.0  # seconds for which another process may hold a run: a copy being made of it, or an attempt that dies
 SIGNAL_WHEN_PARENT_DIES = 1  # Linux's PR_SET_PDEATHSIG
 
 
-def carry_out(job: Job, progress: Progress, exit_within: float | None = None) -> None:
+def carry_out(job: Job, callbacks: Sequence[Callback] = (), exit_within: float | None = None) -> None:
     """Train the run to its end; what an earlier attempt has done is not done again."""
     folder, planned = Path(job.folder), from_json(job.config)
     parent = RunFolder.open(Path(job.parent)) if job.parent else None
@@ -37,13 +39,22 @@ def carry_out(job: Job, progress: Progress, exit_within: float | None = None) ->
         _discard_half_copy(folder, parent)
     if (folder / CONFIG).exists():
         check_as_planned(RunFolder.open(folder), planned)
-        launch.resume(folder, progress, exit_within, PATIENCE)
+        launch.resume(folder, callbacks=callbacks, exit_within=exit_within, patience=PATIENCE)
     elif parent:
         stage = planned.stages[-1]
         (task,) = stage.tasks
-        launch.add(parent.path, task, stage.frames, stage.transfer, progress, folder, exit_within, PATIENCE)
+        launch.add(
+            parent.path,
+            task,
+            frames=stage.frames,
+            transfer=stage.transfer,
+            into=folder,
+            callbacks=callbacks,
+            exit_within=exit_within,
+            patience=PATIENCE,
+        )
     else:
-        launch.start(planned, folder, progress, exit_within)
+        launch.start(planned, folder, callbacks=callbacks, exit_within=exit_within)
 
 
 def _discard_half_copy(folder: Path, parent: RunFolder) -> None:
@@ -64,8 +75,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _terminate)
     _stop_with_parent()
     try:
-        with watching() as progress:
-            carry_out(Job.from_json(sys.stdin.read()), progress, EXIT_WITHIN)
+        with console_progress() as progress:
+            carry_out(Job.from_json(sys.stdin.read()), [progress], EXIT_WITHIN)
     except (CtrlFormerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

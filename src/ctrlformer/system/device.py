@@ -69,7 +69,7 @@ def use_compiler(wanted: str, device: torch.device, say: Callable[[str], None]) 
         return False
     trouble = compiler_trouble(device)
     if trouble is not None:
-        say(f"torch.compile does not work here ({trouble}): going on without it, more slowly")
+        say(f"torch.compile does not work here ({trouble}): continuing without it, more slowly")
     return trouble is None
 
 

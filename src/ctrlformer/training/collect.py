@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctrlformer.agents.base import Policy
-from ctrlformer.envs.pixels import VIDEO_SIZE, Action, PixelEnv, Pixels
+from ctrlformer.envs.pixels import VIDEO_SIZE, ActionArray, PixelEnv, Pixels
 from ctrlformer.errors import NonFiniteError, RunError
 from ctrlformer.replay import Replay
 from ctrlformer.storage.files import replacing
@@ -23,7 +23,7 @@ TRAIN, EVALUATE, VIDEO = range(3)  # what an episode is for: part of its seed, s
 VIDEO_FPS = 20  # one picture per step
 
 
-class Acts(Protocol):
+class ActingAgent(Protocol):
     """What playing needs of an agent."""
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy: ...
@@ -42,7 +42,7 @@ def episode_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)  # 31 bits: every simulator takes them
 
 
-def checked_step(env: PixelEnv, action: Action) -> tuple[Pixels, float, bool, bool, int]:
+def checked_step(env: PixelEnv, action: ActionArray) -> tuple[Pixels, float, bool, bool, int]:
     """One step that stops at a reward or pixels no learning should see; the last item counts frames."""
     pixels, reward, terminated, truncated, info = env.step(action)
     if not math.isfinite(reward):
@@ -60,26 +60,23 @@ class Collector:
 
     An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume;
     what its policy remembers depends on what the agent knew at each step, and is kept as `memory`.
-    `read` makes of a frame what the replay stores of it.
+    `place` is the run's seed and the numbers of stage and lane; `read` makes of a frame what the replay stores of it.
     """
 
     def __init__(
         self,
-        agent: Acts,
+        agent: ActingAgent,
         env: PixelEnv,
-        task: str,
         replay: Replay,
-        seed: int,
-        stage: int,
-        lane: int = 0,
+        place: tuple[int, int, int],
         *,
         read: Callable[[Pixels], NDArray[Any]] = lambda frame: frame,
     ) -> None:
         self.episode = 0  # number of the open episode, or of the next one when none is open
-        self.actions: list[Action] = []  # of the open episode; empty when none is open
+        self.actions: list[ActionArray] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
-        self._agent, self._env, self._task, self._replay, self._read = agent, env, task, replay, read
-        self._seeds = (seed, TRAIN, stage, lane)
+        self._agent, self._env, self._task, self._replay, self._read = agent, env, env.task, replay, read
+        self._seeds = (place[0], TRAIN, *place[1:])
         self._pixels: Pixels | None = None
         self._policy: Policy | None = None  # of the open episode
 
@@ -90,13 +87,13 @@ class Collector:
             self._policy = self._agent.policy(self._task, explore=True)
             self._replay.begin(self._newest_frame(self._pixels))
 
-    def choose(self, random: np.random.Generator | None) -> Action:
+    def choose(self, random: np.random.Generator | None) -> ActionArray:
         """The open episode's next action: random if given a generator, else the policy's."""
         if self._pixels is None or self._policy is None:
             raise RuntimeError("Collector.choose before Collector.begin: no episode is open")
         return self._random_action(random) if random else self._policy(self._pixels)
 
-    def step(self, action: Action) -> tuple[int, float | None]:
+    def step(self, action: ActionArray) -> tuple[int, float | None]:
         """Take the chosen action: the step's frames, and the return if the episode ended."""
         self._pixels, reward, terminated, truncated, frames = checked_step(self._env, action)
         self._replay.add(action, reward, terminated, self._newest_frame(self._pixels))
@@ -136,7 +133,7 @@ class Collector:
         self.actions, self.episode_return, self._pixels, self._policy = [], 0.0, None, None
         return total
 
-    def _random_action(self, random: np.random.Generator) -> Action:
+    def _random_action(self, random: np.random.Generator) -> ActionArray:
         return random.uniform(-1, 1, self._env.action_dim).astype(np.float32)
 
     def _newest_frame(self, pixels: Pixels) -> NDArray[Any]:
@@ -144,29 +141,29 @@ class Collector:
 
 
 def evaluate(
-    agent: Acts,
+    agent: ActingAgent,
     env: PixelEnv,
     task: str,
     episodes: int,
     seed: int,
-    on_episode: Callable[[float], None] | None = None,
+    on_episode: Callable[[int], None] = lambda done: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[float]:
-    """Returns of `episodes` episodes with the mean action; the same `seed` plays the same episodes.
+    """Return the returns of `episodes` episodes with the mean action; the same `seed` plays the same episodes.
 
-    `should_stop` is asked before every step: a yes raises `Abandoned`.
+    `on_episode` is told how many are done, first that none is. `should_stop` is asked before every step: a yes raises
+    `Abandoned`.
     """
-    returns = []
+    returns: list[float] = []
+    on_episode(0)
     for number in range(episodes):
-        episode = play(agent, env, task, episode_seed(seed, EVALUATE, number), should_stop)
-        returns.append(episode)
-        if on_episode:
-            on_episode(episode)
+        returns.append(play(agent, env, task, episode_seed(seed, EVALUATE, number), should_stop))
+        on_episode(len(returns))
     return returns
 
 
 def play(
-    agent: Acts,
+    agent: ActingAgent,
     env: PixelEnv,
     task: str,
     seed: int,
@@ -188,7 +185,7 @@ def play(
     return total
 
 
-def record_video(agent: Acts, env: PixelEnv, task: str, seed: int, path: Path) -> float:
+def record_video(agent: ActingAgent, env: PixelEnv, task: str, seed: int, path: Path) -> float:
     """Film one episode with the mean action into an MP4; gives its return."""
     with film(path, VIDEO_SIZE) as show:
         return play(

@@ -1,54 +1,35 @@
-"""What a training tells the person watching: a live line on a terminal, plain lines elsewhere."""
+"""The callback that shows a training on the console: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from ctrlformer.storage.run_folder import Row
+from ctrlformer.training.callbacks import Callback, StageInfo, StepInfo
+
 PLAIN_SECONDS = 10.0  # between two plain lines: a log file stays readable
 SPEED_SECONDS = 60.0  # frames per second are measured over this long
 
 
-class Progress:
-    """What a training calls; here nothing comes of it."""
-
-    def begin_stage(self, task: str, frames: int, budget: int) -> None:
-        """A stage begins, or goes on, at `frames` of `budget`."""
-
-    def step(self, frames: int, episode_return: float | None) -> None:
-        """A step is done; the return comes with an episode's last."""
-
-    def evaluating(self, episode: int, episodes: int) -> None:
-        """So many episodes of an evaluation are played."""
-
-    def evaluated(self, row: Mapping[str, Any]) -> None:
-        """A row was added to evals.jsonl."""
-
-    def say(self, text: str) -> None:
-        """A message."""
-
-    def close(self) -> None:
-        """The training is over."""
-
-
 @contextmanager
-def watching(quiet: bool = False) -> Iterator[Progress]:
-    """Progress on the console while the `with` lasts, or none."""
-    progress = Progress() if quiet else OnConsole()
+def console_progress(quiet: bool = False) -> Iterator[Callback]:
+    """Yield a callback that shows the progress of trainings on the console, or one that shows nothing."""
+    progress = Callback() if quiet else ConsoleProgress()
     try:
         yield progress
     finally:
-        progress.close()
+        if isinstance(progress, ConsoleProgress):
+            progress.close()
 
 
-class OnConsole(Progress):
+class ConsoleProgress(Callback):
     """One status line: redrawn in place on a terminal, printed now and then elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -58,44 +39,44 @@ class OnConsole(Progress):
             self._live = Live(console=self._console, refresh_per_second=4)
             self._live.start()
         self._printed = 0.0
-        self._task, self._budget, self._frames = "", 1, 0
+        self._stage = StageInfo(0, (), 1, 0)
         self._last_return: float | None = None
         self._last_evaluation: float | None = None
         self._evaluating = ""
         self._times: deque[tuple[float, int]] = deque()
 
-    def begin_stage(self, task: str, frames: int, budget: int) -> None:
-        self._task, self._frames, self._budget = task, frames, budget
+    def on_stage_start(self, stage: StageInfo) -> None:
+        self._stage = stage
         self._last_return = self._last_evaluation = None
         self._times.clear()
 
-    def step(self, frames: int, episode_return: float | None) -> None:
-        self._frames, self._evaluating = frames, ""
-        if episode_return is not None:
-            self._last_return = episode_return
+    def on_step(self, step: StepInfo) -> None:
+        self._stage, self._evaluating = step.stage, ""
+        if step.episode_return is not None:
+            self._last_return = step.episode_return
         now = time.monotonic()
-        self._times.append((now, frames))
+        self._times.append((now, step.stage.frames))
         while now - self._times[0][0] > SPEED_SECONDS:
             self._times.popleft()
         self._show()
 
-    def evaluating(self, episode: int, episodes: int) -> None:
-        self._evaluating = f"evaluating {episode}/{episodes}"
+    def on_evaluation_episode(self, done: int, episodes: int) -> None:
+        self._evaluating = f"evaluating {done}/{episodes}"
         if self._live:
             self._show()
 
-    def evaluated(self, row: Mapping[str, Any]) -> None:
+    def on_evaluation(self, row: Row, total_frames: int) -> None:
         self._evaluating = ""
         self._times.clear()  # an evaluation's time is not training speed
         what = f"retest of {row['task']}"
         if row["kind"] != "retest":
             what, self._last_evaluation = row["task"], row["mean"]
-        self.say(
+        self.on_message(
             f"{what}: {row['mean']:.1f} ± {row['std']:.1f} over {len(row['returns'])} episodes"
             f" at frame {row['frames']:,}, minute {row['minutes']:.1f}"
         )
 
-    def say(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -105,15 +86,16 @@ class OnConsole(Progress):
     def status(self) -> str:
         """The status line.
 
-        >>> shown = OnConsole(Console(force_terminal=False))
-        >>> shown.begin_stage("toy/reach", 0, 1000)
+        >>> shown = ConsoleProgress(Console(force_terminal=False))
+        >>> shown.on_stage_start(StageInfo(number=0, tasks=("toy/reach",), budget=1000, frames=0))
         >>> shown.status()
         'toy/reach  0/1,000 frames (0 %)'
         """
-        parts = [f"{self._task}  {self._frames:,}/{self._budget:,} frames ({100 * self._frames // self._budget} %)"]
+        tasks, frames, budget = " + ".join(self._stage.tasks), self._stage.frames, self._stage.budget
+        parts = [f"{tasks}  {frames:,}/{budget:,} frames ({100 * frames // budget} %)"]
         speed = self._speed()
         if speed:
-            left = max(0, self._budget - self._frames) / speed
+            left = max(0, budget - frames) / speed
             parts.append(f"{speed:.1f} frames/s, ETA {_clock(left)}")
         if self._last_return is not None:
             parts.append(f"return {self._last_return:.1f}")
@@ -129,7 +111,7 @@ class OnConsole(Progress):
             self._live.update(Text(self.status(), no_wrap=True, overflow="ellipsis"))
         elif now - self._printed > PLAIN_SECONDS:
             self._printed = now
-            self.say(self.status())
+            self.on_message(self.status())
 
     def _speed(self) -> float:
         if len(self._times) < 2:

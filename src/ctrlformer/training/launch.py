@@ -1,9 +1,9 @@
-"""Start a training in a new run folder, or go on with one: all that happens before the loop."""
+"""Start a training in a new run folder, or continue one: everything that happens before the loop."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,23 @@ from ctrlformer.storage import checkpoint
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.system.device import choose_device, choose_precision
 from ctrlformer.system.memory import keep_freed_memory
-from ctrlformer.training.console import Progress
-from ctrlformer.training.loggers import check_trackers
+from ctrlformer.training.callbacks import Callback, CallbackList
+from ctrlformer.training.loggers import check_loggers
 from ctrlformer.training.memory_check import check_memory, remembered_bytes
 from ctrlformer.training.signals import StopRequest
 from ctrlformer.training.state import TrainerState
 from ctrlformer.training.trainer import Trainer
 
 
-def start(config: Config, folder: Path | None, progress: Progress, exit_within: float | None = None) -> RunFolder:
-    """Train from the beginning in a new run folder; what can be refused is refused before it exists."""
+def start(
+    config: Config, folder: Path | None, *, callbacks: Sequence[Callback] = (), exit_within: float | None = None
+) -> RunFolder:
+    """Train from the beginning in a new run folder; validate everything before creating it."""
     config = dataclasses.replace(config, tasks=tuple(typed_task(task) for task in config.tasks))
     if not config.tasks:
         raise ConfigError("no task to learn: name at least one; `ctrlformer tasks` lists them")
-    check_trackers(config)
+    check_loggers(config)
+    CallbackList(callbacks)
     with StopRequest(exit_within) as stop:
         config = _with_weights(_with_precision(config))
         device = choose_device(config.training.device)
@@ -42,49 +45,56 @@ def start(config: Config, folder: Path | None, progress: Progress, exit_within: 
         with run.lock():
             run.write_environment(**facts)
             _prepare_process(config)
-            Trainer(run, progress, stop).learn()
+            Trainer(run, callbacks, stop).learn()
     return run
 
 
 def resume(
-    folder: Path, progress: Progress, exit_within: float | None = None, patience: float | None = None
+    folder: Path,
+    *,
+    callbacks: Sequence[Callback] = (),
+    exit_within: float | None = None,
+    patience: float | None = None,
 ) -> RunFolder:
-    """Go on exactly where the run in `folder` stopped; a finished one stays as it is.
+    """Continue exactly where the run in `folder` stopped; a finished one stays as it is.
 
-    `patience` is how many seconds another process that holds the run is waited for, here and in `add`.
+    `patience` is how many seconds to wait for another process that holds the run, here and in `add`.
     """
     run = RunFolder.open(folder)
-    check_trackers(run.config)
+    check_loggers(run.config)
     _with_weights(run.config)  # a file that is gone, or is another, stops here
     check_memory(run.config, run.config.stages[run.stages_done() :], choose_device(run.config.training.device))
+    say = CallbackList(callbacks).on_message
     with run.lock(patience), StopRequest(exit_within) as stop:
-        _check_machine(run, progress)
-        _go_on(run, progress, stop)
+        _check_machine(run, say)
+        _continue(run, callbacks, stop)
     return run
 
 
 def add(
     folder: Path,
     task: str,
-    frames: int | None,
-    transfer: TransferConfig | None,
-    progress: Progress,
+    *,
+    frames: int | None = None,
+    transfer: TransferConfig | None = None,
     into: Path | None = None,
+    callbacks: Sequence[Callback] = (),
     exit_within: float | None = None,
     patience: float | None = None,
 ) -> RunFolder:
-    """One more stage on the finished run in `folder`, or on a copy of it at `into`.
+    """Train one more stage on the finished run in `folder`, or on a copy of it at `into`.
 
-    Without `frames` or `transfer` the run's own settings hold. What can be refused is refused before anything changes.
+    Without `frames` or `transfer` the run's own settings hold. Validate everything before anything changes.
     """
     run = RunFolder.open(folder)
-    check_trackers(run.config)
+    check_loggers(run.config)
     own = _with_weights(run.config)
     budget = own.training.frames if frames is None else frames
     stage = StageConfig((typed_task(task),), budget, transfer or own.transfer)
     config = dataclasses.replace(own, added=(*own.added, stage))
     check_memory(config, (stage,), choose_device(config.training.device))
     pixel_fingerprint(config.env, stage.tasks[0])  # a task that cannot be shown fails here
+    say = CallbackList(callbacks).on_message
     with StopRequest(exit_within) as stop, ExitStack() as held:
         held.enter_context(run.lock(patience))
         _require_finished(run)
@@ -92,10 +102,10 @@ def add(
             run = run.copy(into)
             held.close()  # of what was copied: others may copy it too while this one learns
             held.enter_context(run.lock())
-        _check_machine(run, progress)
+        _check_machine(run, say)
         run.extend(config)
         run.write_environment(**_facts(config))
-        _go_on(run, progress, stop)
+        _continue(run, callbacks, stop)
     return run
 
 
@@ -105,33 +115,33 @@ def _require_finished(run: RunFolder) -> None:
         raise RunError(f"{run.path} has not finished its tasks: `ctrlformer resume {run.path}` first")
 
 
-def _check_machine(run: RunFolder, progress: Progress) -> None:
-    """Note what the run goes on on, and say what is other than before."""
+def _check_machine(run: RunFolder, say: Callable[[str], None]) -> None:
+    """Record what the run continues on, and warn of what is other than before."""
     before = run.read_environment()
     run.write_environment(**_facts(run.config))
     for change in changed_facts(before, run.read_environment()):
-        progress.say(f"warning: {change} since the run last ran; it goes on, but perhaps not exactly")
+        say(f"warning: {change} since the run last ran; it continues, but perhaps not exactly")
 
 
-def _go_on(run: RunFolder, progress: Progress, stop: StopRequest) -> None:
+def _continue(run: RunFolder, callbacks: Sequence[Callback], stop: StopRequest) -> None:
     _prepare_process(run.config)
-    _restored(run, progress, stop).learn()
+    _restored(run, callbacks, stop).learn()
 
 
-def _restored(run: RunFolder, progress: Progress, stop: StopRequest) -> Trainer:
-    """A trainer at the newest checkpoint whose replay is sound as well."""
+def _restored(run: RunFolder, callbacks: Sequence[Callback], stop: StopRequest) -> Trainer:
+    """Return a trainer at the newest checkpoint whose replay is sound as well."""
 
     def restored(saved: checkpoint.Checkpoint) -> Trainer:
-        trainer = Trainer(run, progress, stop)
+        trainer = Trainer(run, callbacks, stop)
         trainer.restore(saved)
         return trainer
 
     try:
-        return checkpoint.load_as(restored, run.checkpoints, progress.say)
+        return checkpoint.load_as(restored, run.checkpoints, CallbackList(callbacks).on_message)
     except CheckpointError:
         if run.read_metrics() or run.read_evals():
             raise
-    return Trainer(run, progress, stop)  # killed before its first checkpoint
+    return Trainer(run, callbacks, stop)  # killed before its first checkpoint
 
 
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

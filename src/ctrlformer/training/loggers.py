@@ -11,11 +11,14 @@ from typing import Protocol
 
 from ctrlformer.config import Config
 from ctrlformer.errors import ConfigError
+from ctrlformer.storage.run_folder import Row
+from ctrlformer.training.callbacks import Callback
 
-FOLDERS = ("tensorboard", "wandb")  # what trackers write in the run folder
+FOLDERS = ("tensorboard", "wandb")  # what loggers write in the run folder
+NO_METRICS = {"stage", "task", "frames", "steps", "updates", "episodes", "seconds", "learner_busy", "minutes"}
 
 
-class Tracker(Protocol):
+class Logger(Protocol):
     """Takes named numbers at a frame, counted over all stages."""
 
     def log(self, values: Mapping[str, float], frames: int) -> None: ...
@@ -60,48 +63,57 @@ class WandB:
         self._run.finish()
 
 
-class Forgiving:
-    """A tracker whose failure, at its start or later, is said once; then the training goes on without it."""
+class FaultTolerantLogger(Callback):
+    """Passes metrics and scores on to a logger. If that fails, it warns once and goes on without the logger."""
 
-    def __init__(self, name: str, open_tracker: Callable[[], Tracker], say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, open_logger: Callable[[], Logger], say: Callable[[str], None]) -> None:
         self._name, self._say = name, say
-        self._tracker: Tracker | None = None
-        self._try(lambda: self._begin(open_tracker))
+        self._logger: Logger | None = None
+        self._try(lambda: self._open(open_logger))
 
-    def _begin(self, open_tracker: Callable[[], Tracker]) -> None:
-        self._tracker = open_tracker()
+    def _open(self, open_logger: Callable[[], Logger]) -> None:
+        self._logger = open_logger()
 
-    def log(self, values: Mapping[str, float], frames: int) -> None:
-        if tracker := self._tracker:
-            self._try(lambda: tracker.log(values, frames))
+    def on_log(self, row: Row, total_frames: int) -> None:
+        metrics = {name: value for name, value in row.items() if name not in NO_METRICS}
+        self._log(f"{row['task']}/training", metrics, total_frames)
 
-    def close(self) -> None:
-        if tracker := self._tracker:
-            self._try(tracker.close)
+    def on_evaluation(self, row: Row, total_frames: int) -> None:
+        kind = "retest" if row["kind"] == "retest" else "evaluation"
+        self._log(f"{row['task']}/{kind}", {"mean": row["mean"], "std": row["std"]}, total_frames)
+
+    def on_stop(self, finished: bool) -> None:
+        if logger := self._logger:
+            self._try(logger.close)
+
+    def _log(self, prefix: str, values: Mapping[str, float], frames: int) -> None:
+        if logger := self._logger:
+            named = {f"{prefix}/{name}": value for name, value in values.items()}
+            self._try(lambda: logger.log(named, frames))
 
     def _try(self, do: Callable[[], None]) -> None:
         try:
             do()
         except Exception as error:  # noqa: BLE001 - a service or disk of others; the run's own logs do not need it
-            self._tracker = None
+            self._logger = None
             why = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
-            self._say(f"warning: {self._name} failed ({why}): going on without it, the run's own logs have everything")
+            self._say(f"warning: {self._name} failed ({why}): continuing without it, the run's own logs are complete")
 
 
-def check_trackers(config: Config) -> None:
-    """Refuse, before a run folder exists, a tracker that was asked for by name and is not installed."""
+def check_loggers(config: Config) -> None:
+    """Refuse, before a run folder exists, a logger that was asked for by name and is not installed."""
     if config.training.wandb and not _installed("wandb"):
         raise ConfigError("wandb is not installed: pip install 'ctrlformer[wandb]', or leave out --wandb")
 
 
-def open_trackers(folder: Path, config: Config, frames: int, say: Callable[[str], None]) -> list[Tracker]:
-    """The trackers that the config wants and this machine has; `say` is told of one that fails."""
-    trackers: list[Tracker] = []
+def open_loggers(folder: Path, config: Config, frames: int, say: Callable[[str], None]) -> list[Callback]:
+    """Return the loggers that the config wants and this machine has; `say` is told of one that fails."""
+    loggers: dict[str, Callable[[], Logger]] = {}
     if config.training.tensorboard and _installed("tensorboard"):
-        trackers.append(Forgiving("TensorBoard", lambda: TensorBoard(folder, frames), say))
+        loggers["TensorBoard"] = lambda: TensorBoard(folder, frames)
     if config.training.wandb:
-        trackers.append(Forgiving("Weights & Biases", lambda: WandB(folder, config), say))
-    return trackers
+        loggers["Weights & Biases"] = lambda: WandB(folder, config)
+    return [FaultTolerantLogger(name, opened, say) for name, opened in loggers.items()]
 
 
 def _installed(module: str) -> bool:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ctrlformer.agents.sizes import check_size
 from ctrlformer.config import Config, StageConfig
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.encoders import Encoder, make_encoder
-from ctrlformer.encoders.resnet import resnet_features
 from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.errors import ConfigError
 from ctrlformer.nn.seeding import reproducible
@@ -59,15 +59,10 @@ def replay_bytes(config: Config, stage: StageConfig, task: str) -> int:
 
 def batch_bytes(config: Config) -> int:
     """Memory of the batches that are held at once."""
-    settings, size = config.agent, _frame_size(config)
-    if settings.kind == "dreamer":
-        stretch = config.dreamer.sequence_length * size * size * CHANNELS
-    else:
-        shown = 4 if settings.q_regularisation else 3 if settings.contrastive else 2
-        features = _features(config)
-        frame = size * size * CHANNELS if features is None else 4 * features
-        stretch = shown * config.env.frame_stack * frame
-    return HELD * settings.updates_per_step * settings.batch_size * stretch
+    settings = config.agent
+    shown = 4 if settings.q_regularisation else 3 if settings.contrastive else 2
+    frames = config.dreamer.sequence_length if settings.kind == "dreamer" else shown * config.env.frame_stack
+    return HELD * settings.updates_per_step * settings.batch_size * frames * stored_frame(config).bytes
 
 
 def remembered_bytes(config: Config, device: torch.device) -> int:
@@ -77,7 +72,7 @@ def remembered_bytes(config: Config, device: torch.device) -> int:
     other kernels keep other things, nothing is counted.
     """
     settings = config.agent
-    if device.type != "cpu" or settings.kind == "dreamer" or _features(config) is not None:
+    if device.type != "cpu" or settings.kind == "dreamer" or stored_frame(config).features is not None:
         return 0
     check_size(config)
     with reproducible(0):
@@ -107,17 +102,8 @@ def _remembered(encoder: Encoder, config: Config, observations: int) -> int:
 
 
 def _ring(config: Config, steps: int) -> int:
-    return ring_bytes(steps, FEW_ACTIONS, _frame_size(config), config.env.frame_stack, _features(config))
-
-
-def _frame_size(config: Config) -> int:
-    size = config.env.image_size
-    return min(config.dreamer.frame_size, size) if config.agent.kind == "dreamer" else size
-
-
-def _features(config: Config) -> int | None:
-    frozen = config.agent.kind == "sac" and config.encoder.kind == "resnet50"
-    return resnet_features(config.encoder.resnet_width) if frozen else None
+    frame = stored_frame(config)
+    return ring_bytes(steps, FEW_ACTIONS, frame.size, config.env.frame_stack, frame.features)
 
 
 def _check(config: Config, replays: int, batches: int, free: int | None) -> None:

@@ -66,5 +66,5 @@ class StopRequest:
             self._timer.start()
 
     def _exit_now(self, number: int) -> NoReturn:
-        os.write(sys.__stderr__.fileno(), b"stopped at once: resume goes on from the last checkpoint\n")  # type: ignore[union-attr]
+        os.write(sys.__stderr__.fileno(), b"stopped at once: resume continues from the last checkpoint\n")  # type: ignore[union-attr]
         os._exit(128 + number)

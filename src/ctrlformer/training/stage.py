@@ -1,4 +1,4 @@
-"""A stage while it lasts: for each of its tasks a lane with environments, replay and batches drawn ahead."""
+"""The stage under way: for each of its tasks a lane with environments, replay and prefetched batches."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from ctrlformer.agents import Agent
 from ctrlformer.config import StageConfig
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.envs import make_env
-from ctrlformer.envs.pixels import Action, PixelEnv
+from ctrlformer.envs.pixels import ActionArray, PixelEnv
 from ctrlformer.replay import Replay, ring_bytes
-from ctrlformer.replay.rehearsal import Kept, Rehearser
+from ctrlformer.replay.rehearsal import RehearsalBuffer, RehearsalSampler
+from ctrlformer.storage.checkpoint import Checkpoint
 from ctrlformer.storage.files import JSON
 from ctrlformer.storage.run_folder import RunFolder
 from ctrlformer.system.memory import fits_on_device
+from ctrlformer.training.callbacks import StageInfo
 from ctrlformer.training.collect import Collector
-from ctrlformer.training.position import Averages, TaskPosition
-from ctrlformer.training.prefetch import Draws
+from ctrlformer.training.prefetch import BatchPrefetcher
+from ctrlformer.training.progress import Averages, TaskProgress
+from ctrlformer.training.state import LaneState, OpenEpisode, TrainerState
 
 
 @dataclass
 class Lane:
-    """What learning one task needs."""
+    """Everything that learning one task needs."""
 
     task: str
-    position: TaskPosition
+    progress: TaskProgress
     eval_env: PixelEnv
     replay: Replay
     collector: Collector
-    draws: Draws
+    batches: BatchPrefetcher
     rng: np.random.Generator
     """Decides random actions and batches."""
-    knows_how: bool
-    """Whether its heads were copied: then not even its first actions are random."""
+    random_start: bool
+    """Whether its first actions are random; copied heads need not begin so."""
     update_every: int = 1
     """Steps between two rounds of updates."""
     averages: Averages = field(default_factory=Averages)
@@ -48,57 +50,41 @@ class Lane:
         """Whether updates follow when the task has had so many steps."""
         return steps >= seed_steps and steps % self.update_every == 0
 
-    def progress(self, budget: int) -> float:
+    def updates_done(self, budget: int) -> float:
         """Share of the task's updates in this stage that are done, 0 to 1: what schedules count. Those left are what
         the frames left will bring, at as many frames a step as so far; random first steps bring none."""
-        position = self.position
-        steps_left = max(0, budget - position.frames) * position.steps / position.frames
-        left = steps_left * self.draws.updates / self.update_every
-        return position.updates / (position.updates + left) if left else 1.0
+        done = self.progress
+        steps_left = max(0, budget - done.frames) * done.steps / done.frames
+        left = steps_left * self.batches.updates / self.update_every
+        return done.updates / (done.updates + left) if left else 1.0
 
-    def choose(self, seed_steps: int) -> Action:
-        """The next action: random at first, unless the policy already knows something."""
-        at_random = self.position.steps < seed_steps and not self.knows_how
+    def choose(self, seed_steps: int) -> ActionArray:
+        """Choose the next action, at random in the first steps."""
+        at_random = self.random_start and self.progress.steps < seed_steps
         return self.collector.choose(self.rng if at_random else None)
 
-    def play(self, action: Action, seed_steps: int, budget: int) -> tuple[int, float | None]:
+    def play(self, action: ActionArray, seed_steps: int, budget: int) -> tuple[int, float | None]:
         """What happens beside the updates: the step, and the draw for the next ones if there will be any."""
         frames, episode_return = self.collector.step(action)
-        if self.learns_after(self.position.steps + 1, seed_steps) and self.position.frames + frames < budget:
-            self.draws.draw()
+        if self.learns_after(self.progress.steps + 1, seed_steps) and self.progress.frames + frames < budget:
+            self.batches.draw()
         return frames, episode_return
 
-    def state(self) -> dict[str, JSON]:
-        """What a checkpoint keeps beside the episode's actions; `LaneState` reads it."""
-        return {
-            "averages": self.averages.as_json(),
-            "random": self.draws.random_state,
-            "episode": self.collector.episode,
-            "fingerprint": self.collector.fingerprint(),
-            "replay": self.replay.flush(),
-        }
 
-    def actions(self) -> Tensor:
-        """(T, A) of the open episode; none between two episodes."""
-        return torch.from_numpy(np.array(self.collector.actions, np.float32))
+class SavedLane(NamedTuple):
+    """A lane of a checkpoint, its replay already read and found sound."""
 
-
-@dataclass
-class SavedLane:
-    """A lane as its checkpoint left it, the replay already read and found sound."""
-
-    position: TaskPosition
-    averages: Averages
-    random: Mapping[str, JSON]
+    progress: TaskProgress
+    state: LaneState
+    episode: OpenEpisode
     replay: Replay
-    episode: int
-    fingerprint: int | None
-    actions: NDArray[np.float32]
-    memory: Tensor | None
 
 
 @dataclass
 class Stage:
+    """The stage under way."""
+
+    number: int
     config: StageConfig
     lanes: list[Lane]
     player: ThreadPoolExecutor
@@ -106,17 +92,23 @@ class Stage:
 
     @property
     def frames(self) -> int:
-        """What every task of the stage has had."""
-        return self.hindmost.position.frames
+        """Frames that every task of the stage has had."""
+        return self.next_lane.progress.frames
 
     @property
     def ended(self) -> bool:
         return self.frames >= self.config.frames
 
     @property
-    def hindmost(self) -> Lane:
-        """The task whose turn it is: so that tasks learnt together stay together, whatever their action repeat."""
-        return min(self.lanes, key=lambda lane: lane.position.frames)
+    def next_lane(self) -> Lane:
+        """The one with the fewest frames: tasks learnt together keep the same pace, whatever their action repeat."""
+        return min(self.lanes, key=lambda lane: lane.progress.frames)
+
+    @property
+    def info(self) -> StageInfo:
+        """What callbacks are told of it."""
+        done = sum(lane.progress.frames for lane in self.lanes)
+        return StageInfo(self.number, self.config.tasks, len(self.lanes) * self.config.frames, done)
 
 
 class StageOpener:
@@ -126,11 +118,11 @@ class StageOpener:
         self._run, self._config, self._agent, self._say = run, run.config, agent, say
 
     @contextmanager
-    def open(self, number: int, saved: list[SavedLane], kept: list[Kept]) -> Iterator[Stage]:
-        """The stage of that number; a task that the agent does not know yet is added to it."""
+    def open(self, number: int, saved: list[SavedLane], buffers: list[RehearsalBuffer]) -> Iterator[Stage]:
+        """Open the stage of that number; add a task that the agent does not know yet."""
         config = self._config.stages[number]
-        rehearse = config.transfer.protect == "rehearse" and kept
-        rehearser = Rehearser(kept, config.transfer.rehearsal_batch) if rehearse else None
+        rehearse = config.transfer.protect == "rehearse" and buffers
+        sampler = RehearsalSampler(buffers, config.transfer.rehearsal_batch) if rehearse else None
         with ExitStack() as stack:
             player = stack.enter_context(ThreadPoolExecutor(1, "player"))
             envs = [stack.enter_context(self._played(player, task)) for task in config.tasks]
@@ -140,22 +132,30 @@ class StageOpener:
             lanes = []
             for index, env in enumerate(envs):
                 eval_env = stack.enter_context(closing(make_env(env.task, self._config.env)))
-                lane = self._new_lane(number, index, env, eval_env, saved[index].replay if saved else None, rehearser)
+                replay = saved[index].replay if saved else self.replay(env.task, env.action_dim, None)
+                lanes.append(self._new_lane((number, index), env, eval_env, replay, sampler))
                 if saved:
-                    player.submit(self._go_on, lane, saved[index]).result()
-                lanes.append(lane)
-            yield Stage(config, lanes, player)
+                    player.submit(self._restore, lanes[-1], saved[index]).result()
+            yield Stage(number, config, lanes, player)
+
+    def saved_lane(self, saved: Checkpoint, state: TrainerState, index: int) -> SavedLane:
+        """Read a lane of a checkpoint with its replay; what does not fit raises one of many errors (`must_fit`)."""
+        task, lane = list(state.lanes.items())[index]
+        episode = OpenEpisode.read(saved, index, state.action_dims[task])
+        self._agent.policy(task, explore=True, memory=episode.memory)  # refuses a memory that is not its own
+        replay = self.replay(task, state.action_dims[task], lane.replay)
+        return SavedLane(state.position.tasks[index], lane, episode, replay)
 
     def replay(self, task: str, action_dim: int, saved: Mapping[str, JSON] | None) -> Replay:
         """A task's replay, empty or as it was at a checkpoint."""
-        settings, device, features = self._config.training, self._agent.device, self._agent.reader.features
-        shape = (settings.replay_capacity, action_dim, self._agent.frame_size, self._config.env.frame_stack)
-        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape, features), device)
-        on_device = settings.replay_on == "device" or fits
+        settings, device, frame = self._config.training, self._agent.device, stored_frame(self._config)
+        shape = (settings.replay_capacity, action_dim, frame.size, self._config.env.frame_stack)
+        fits = settings.replay_on == "auto" and fits_on_device(ring_bytes(*shape, frame.features), device)
+        where: Any = {"device": device, "frames_on_device": settings.replay_on == "device" or fits}
         folder = self._run.replay(task)
         if saved is None:
-            return Replay(folder, *shape, features=features, device=device, frames_on_device=on_device)
-        return Replay.restore(folder, saved, *shape, features=features, device=device, frames_on_device=on_device)
+            return Replay(folder, *shape, features=frame.features, **where)
+        return Replay.restore(folder, saved, *shape, features=frame.features, **where)
 
     @contextmanager
     def _played(self, player: ThreadPoolExecutor, task: str) -> Iterator[PixelEnv]:
@@ -168,31 +168,31 @@ class StageOpener:
 
     def _new_lane(
         self,
-        stage: int,
-        index: int,
+        place: tuple[int, int],
         env: PixelEnv,
         eval_env: PixelEnv,
-        replay: Replay | None,
-        rehearser: Rehearser | None,
+        replay: Replay,
+        sampler: RehearsalSampler | None,
     ) -> Lane:
-        seed, agent, task = self._config.seed, self._agent, env.task
-        if replay is None:  # a restored one may be empty, and then counts as false
-            replay = self.replay(task, env.action_dim, None)
-        collector = Collector(agent, env, task, replay, seed, stage, index, read=agent.reader.read)
-        rng = np.random.default_rng((seed, stage, index))
-        settings = self._config.agent
-        draws = Draws(replay, rng, agent.draw, settings.updates_per_step, rehearser)
-        every = settings.update_every
-        knows_how = agent.knows_how(task) and not self._config.stages[stage].transfer.random_start
-        return Lane(task, TaskPosition(), eval_env, replay, collector, draws, rng, knows_how, every)
+        """`place` is the numbers of the stage and of the lane in it: seeds follow from it."""
+        agent, settings, transfer = self._agent, self._config.agent, self._config.stages[place[0]].transfer
+        rng = np.random.default_rng((self._config.seed, *place))
+        return Lane(
+            task=env.task,
+            progress=TaskProgress(),
+            eval_env=eval_env,
+            replay=replay,
+            collector=Collector(agent, env, replay, (self._config.seed, *place), read=agent.reader.read),
+            batches=BatchPrefetcher(replay, rng, agent.draw, settings.updates_per_step, sampler),
+            rng=rng,
+            random_start=transfer.random_start or not agent.has_copied_heads(env.task),
+            update_every=settings.update_every,
+        )
 
-    def _go_on(self, lane: Lane, saved: SavedLane) -> None:
-        """Stand where the checkpoint was written, in the middle of an episode too."""
-        lane.position, lane.averages = saved.position, saved.averages
-        lane.rng.bit_generator.state = saved.random
-        lane.collector.reopen(saved.episode, saved.actions, saved.memory)
-        if lane.collector.fingerprint() != saved.fingerprint:
+    def _restore(self, lane: Lane, saved: SavedLane) -> None:
+        lane.progress = saved.progress
+        if not saved.state.restore(lane, saved.episode):
             self._say(
                 "warning: the open episode shows other pixels than before (another machine or renderer?); "
-                "the run goes on, but not exactly as if it had never stopped"
+                "the run continues, but not exactly as if it had never stopped"
             )

@@ -1,4 +1,4 @@
-"""`trainer.json` of a checkpoint: everything in it is checked here, once, before anyone uses it."""
+"""What a checkpoint stores of the loop, in `trainer.json` and `episodes.safetensors`: all of it is validated here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +18,10 @@ from ctrlformer.config import Config
 from ctrlformer.config.decode import decode
 from ctrlformer.errors import CheckpointError, ConfigError
 from ctrlformer.storage.checkpoint import Checkpoint
-from ctrlformer.training.position import Averages, Position
+from ctrlformer.training.progress import Averages, TrainingProgress
+
+if TYPE_CHECKING:
+    from ctrlformer.training.stage import Lane
 
 MOST_ACTIONS = 10_000  # of one task: far more than any has
 ADDED_LATER = {"trainer.position.tasks[].updates"}  # checkpoints of earlier versions lack these
@@ -37,15 +41,15 @@ class AveragesState:
 
 @dataclass(frozen=True)
 class LaneState:
-    """What `Lane.state` wrote."""
+    """A lane as JSON. Only `capture` and `restore` know what is stored of a lane; `OpenEpisode` has its tensors."""
 
     averages: AveragesState
     random: dict[str, Any]
-    """Of numpy's generator."""
+    """State of numpy's generator."""
     episode: int
     fingerprint: int | None
     replay: dict[str, Any]
-    """What `Replay.flush` returned; `Replay.restore` checks it."""
+    """What `Replay.flush` returned; `Replay.restore` validates it."""
 
     def __post_init__(self) -> None:
         if self.episode < 0:
@@ -55,15 +59,59 @@ class LaneState:
         except (TypeError, ValueError, LookupError, OverflowError, AttributeError) as error:
             raise ConfigError(f"trainer: not the state of a generator ({reprlib.repr(error)})") from None
 
-    def restored_averages(self) -> Averages:
-        return Averages(dict(self.averages.sums), dict(self.averages.counts))
+    @classmethod
+    def capture(cls, lane: Lane) -> LaneState:
+        """Take the lane's state; its replay is on the disk when this returns."""
+        sums = {name: float(value) for name, value in lane.averages.sums.items()}
+        return cls(
+            AveragesState(sums, dict(lane.averages.counts)),
+            lane.batches.random_state,
+            lane.collector.episode,
+            lane.collector.fingerprint(),
+            lane.replay.flush(),
+        )
+
+    def restore(self, lane: Lane, episode: OpenEpisode) -> bool:
+        """Put a new lane, which has the stored replay already, where it was captured, in the middle of an episode too.
+
+        Return whether the open episode shows the same pixels as then.
+        """
+        lane.averages = Averages(dict(self.averages.sums), dict(self.averages.counts))
+        lane.rng.bit_generator.state = self.random
+        lane.collector.reopen(self.episode, episode.actions, episode.memory)
+        return lane.collector.fingerprint() == self.fingerprint
+
+
+class OpenEpisode(NamedTuple):
+    """The tensors that a checkpoint stores of a lane: its open episode so far."""
+
+    actions: NDArray[np.float32]  # (T, A); none between two episodes
+    memory: Tensor | None  # what the episode's policy remembers
+
+    @classmethod
+    def capture(cls, lane: Lane) -> OpenEpisode:
+        return cls(np.array(lane.collector.actions, np.float32), lane.collector.memory)
+
+    def tensors(self, index: int) -> dict[str, Tensor]:
+        """By their names in the checkpoint's file `episodes`."""
+        saved = {f"{index}": torch.from_numpy(self.actions)}
+        return saved if self.memory is None else saved | {f"{index}/memory": self.memory}
+
+    @classmethod
+    def read(cls, saved: Checkpoint, index: int, action_dim: int) -> OpenEpisode:
+        actions: NDArray[np.float32] = saved.tensors["episodes"][f"{index}"].numpy()
+        if actions.dtype != np.float32 or not (actions.size == 0 or actions.shape[1:] == (action_dim,)):
+            raise ValueError(f"actions {actions.dtype} {actions.shape} of a task with {action_dim}")
+        if not np.isfinite(actions).all():
+            raise ValueError("actions that are not finite")
+        return cls(actions, saved.tensors["episodes"].get(f"{index}/memory"))
 
 
 @dataclass(frozen=True)
 class TrainerState:
-    """What `Trainer` wrote beside the agent's tensors."""
+    """What `Trainer` stores beside the agent's tensors."""
 
-    position: Position
+    position: TrainingProgress
     action_dims: dict[str, int]
     """Of every task the agent knows, in the order of learning."""
     kept: dict[str, str]
@@ -99,21 +147,6 @@ class TrainerState:
             raise ConfigError("trainer.position does not fit trainer.lanes")
         if not all(1 <= number <= MOST_ACTIONS for number in self.action_dims.values()):
             raise ConfigError("trainer.action_dims: not numbers of actions")
-
-    def actions(self, saved: Checkpoint, index: int) -> NDArray[np.float32]:
-        """(T, A) of the open episode of a lane."""
-        found = saved.tensors["episodes"][f"{index}"]
-        dims = self.action_dims[list(self.lanes)[index]]
-        actions: NDArray[np.float32] = found.numpy()
-        if actions.dtype != np.float32 or not (actions.size == 0 or actions.shape[1:] == (dims,)):
-            raise ValueError(f"actions {actions.dtype} {actions.shape} of a task with {dims}")
-        if not np.isfinite(actions).all():
-            raise ValueError("actions that are not finite")
-        return actions
-
-    def memory(self, saved: Checkpoint, index: int) -> Tensor | None:
-        """What the policy of a lane's open episode remembers."""
-        return saved.tensors["episodes"].get(f"{index}/memory")
 
 
 @contextmanager

@@ -199,8 +199,8 @@ def test_actions_mean_what_they_did_in_the_newest_task_with_as_many_and_heads_ar
         assert torch.equal(old.action_map.weight, new.action_map.weight)
         assert torch.equal(old.actor.trunk[0].weight, new.actor.trunk[0].weight) == equal
         assert torch.equal(old.reward[0].weight, new.reward[0].weight) == equal
-        assert agent.knows_how("alike") == equal
-        assert not agent.knows_how("other")
+        assert agent.has_copied_heads("alike") == equal
+        assert not agent.has_copied_heads("other")
 
 
 def test_the_world_learns_on_at_the_transfers_rate_and_new_heads_at_their_own() -> None:

@@ -167,8 +167,8 @@ def test_copied_heads_act_like_the_old_ones_and_explore_anew() -> None:
     old, new = weights(agent.heads[0]), weights(agent.heads[1])
     for name in old:
         assert torch.equal(old[name], new[name]) == (name != "log_temperature"), name
-    assert agent.knows_how("new")
-    assert not agent.knows_how("old")
+    assert agent.has_copied_heads("new")
+    assert not agent.has_copied_heads("old")
     learn(agent, "new")
     assert not changed(old, agent.heads[0])
     assert changed(new, agent.heads[1])
@@ -185,7 +185,7 @@ def test_a_copied_policy_acts_like_the_old_one_before_it_has_learnt_anything() -
 def test_heads_are_copied_from_the_newest_task_with_as_many_actions() -> None:
     agent = two_tasks()  # both have 2 actions
     agent.add_task("other", 3, TransferConfig(heads="copy"))
-    assert not agent.knows_how("other")
+    assert not agent.has_copied_heads("other")
     learn(agent, "other")
     agent.add_task("again", 2, TransferConfig(heads="copy"))
     assert torch.equal(weights(agent.heads[3])["actor.trunk.0.weight"], weights(agent.heads[1])["actor.trunk.0.weight"])
@@ -194,7 +194,7 @@ def test_heads_are_copied_from_the_newest_task_with_as_many_actions() -> None:
 def test_fresh_heads_are_new() -> None:
     agent = two_tasks()
     assert not torch.equal(weights(agent.heads[0])["critic.q1.0.weight"], weights(agent.heads[1])["critic.q1.0.weight"])
-    assert not agent.knows_how("new")
+    assert not agent.has_copied_heads("new")
 
 
 def test_sixteen_tasks_with_different_actions_live_in_one_agent() -> None:

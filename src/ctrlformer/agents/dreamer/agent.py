@@ -22,6 +22,7 @@ from ctrlformer.agents.dreamer.world_model import WorldModel
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.config import Config, TransferConfig
+from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.encoders import FrameReader
 from ctrlformer.encoders.frames import SmallPictureReader
 from ctrlformer.nn.seeding import reproducible
@@ -39,7 +40,7 @@ class DreamerAgent(Learner[DreamerHeads]):
     def __init__(self, config: Config, device: torch.device | str = "cpu", seed: int = 0) -> None:
         super().__init__(config, device, seed)
         self.settings = config.dreamer
-        self.frame_size = min(self.settings.frame_size, config.env.image_size)
+        self.frame_size = stored_frame(config).size
         self.reader: FrameReader = SmallPictureReader(self.frame_size)
         with reproducible(seed):
             self.world = WorldModel(self.settings, self.frame_size).to(self.device)

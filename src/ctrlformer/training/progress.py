@@ -1,4 +1,4 @@
-"""Where a curriculum stands: what a checkpoint must know, beside the agent and the replays, to go on."""
+"""How far a curriculum is: what a checkpoint stores, beside the agent and the replays, to resume from."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ctrlformer.storage.files import JSON
-
 
 @dataclass
-class TaskPosition:
+class TaskProgress:
     """How far one task of the stage under way is."""
 
     frames: int = 0
@@ -23,12 +21,12 @@ class TaskPosition:
 
 
 @dataclass
-class Position:
+class TrainingProgress:
     """How far the whole curriculum is."""
 
     stage: int = 0
     """Number of the stage; equal to the number of stages when all is learnt."""
-    tasks: list[TaskPosition] = field(default_factory=list)
+    tasks: list[TaskProgress] = field(default_factory=list)
     """Of the stage under way; empty before it begins."""
     retested: int | None = None
     """Frames of this stage at its last retest of earlier tasks."""
@@ -49,28 +47,25 @@ class Position:
     def steps(self) -> int:
         return self.earlier_steps + sum(task.steps for task in self.tasks)
 
-    def next_stage(self) -> Position:
-        return Position(
+    def next_stage(self) -> TrainingProgress:
+        return TrainingProgress(
             stage=self.stage + 1, earlier_frames=self.frames, earlier_steps=self.steps, minutes=self.minutes
         )
 
 
 @dataclass
 class Averages:
-    """Means of figures since the last log row; not every figure comes with every update."""
+    """Means of metrics since the last log row; not every metric comes with every update."""
 
     sums: dict[str, float | Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, figures: Mapping[str, float | Tensor]) -> None:
+    def add(self, metrics: Mapping[str, float | Tensor]) -> None:
         """Tensors are summed where they are, in double precision: no waiting for a device."""
-        for name, value in figures.items():
+        for name, value in metrics.items():
             precise = value.double() if isinstance(value, Tensor) else value
             self.sums[name] = self.sums.get(name, 0.0) + precise
             self.counts[name] = self.counts.get(name, 0) + 1
-
-    def as_json(self) -> dict[str, JSON]:
-        return {"sums": {name: float(value) for name, value in self.sums.items()}, "counts": dict(self.counts)}
 
     def take(self) -> dict[str, float]:
         """The means, in alphabetical order; counting starts anew."""

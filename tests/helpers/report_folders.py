@@ -10,7 +10,7 @@ from typing import Any
 
 from ctrlformer.config import Config, StageConfig, TransferConfig, to_json
 from ctrlformer.config.presets import preset
-from ctrlformer.report.report_run import ToldRun
+from ctrlformer.report.report_run import ReportRun
 
 Row = dict[str, Any]
 
@@ -51,5 +51,5 @@ def write(folder: Path, settings: Config, evals: Sequence[Row] = (), logged: Seq
     return folder
 
 
-def told(folder: Path, settings: Config, evals: Sequence[Row] = (), logged: Sequence[Row] = ()) -> ToldRun:
-    return ToldRun.read(write(folder, settings, evals, logged))
+def report_run(folder: Path, settings: Config, evals: Sequence[Row] = (), logged: Sequence[Row] = ()) -> ReportRun:
+    return ReportRun.read(write(folder, settings, evals, logged))
