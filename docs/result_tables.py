@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from result_runs import PublishedRun, ResultsError, common_task, read_json, read_one_run, read_runs
-from search_tables import trials
+from search_tables import offline, trials
 
 from ctrlformer.analysis.metrics import (
     FINAL,
@@ -215,6 +215,11 @@ def search(root: Path, arguments: Arguments) -> str:
     return trials(root / arguments.only_path())
 
 
+def representations(root: Path, arguments: Arguments) -> str:
+    """What features of several encoders and losses tell of a task's state, from a file of JSON lines."""
+    return offline(root / arguments.only_path(), arguments.options["task"], arguments.options["parts"].split(","))
+
+
 TABLES: Mapping[str, Table] = {
     "learning_curves": learning_curves,
     "final_scores": final_scores,
@@ -228,6 +233,7 @@ TABLES: Mapping[str, Table] = {
     "probe": probe,
     "reproduced": reproduced,
     "search": search,
+    "representations": representations,
 }
 
 

@@ -33,6 +33,18 @@ def trials(path: Path) -> str:
     return markdown([["task", "setting", "seeds", "score at frames"], *sorted(lines)]) + f"\n\n{ALIKE}{same}."
 
 
+def offline(path: Path, task: str, parts: list[str]) -> str:
+    """A line per encoder and losses: how well features tell these parts of the state on held-out episodes (R2)."""
+    head = ["encoder", "losses", "episodes", "updates", *(f"{part}: linear, MLP" for part in parts)]
+    lines = [
+        [line["encoder"], " + ".join(line["losses"]), str(line["episodes"]), str(line["updates"])]
+        + [f"{line['linear_r2'][part]:.2f}, {line['mlp_r2'][part]:.2f}" for part in parts]
+        for line in _lines(path)
+        if line["task"] == task
+    ]
+    return markdown([head, *sorted(lines)])
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

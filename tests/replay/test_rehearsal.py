@@ -41,7 +41,7 @@ def test_a_damaged_or_missing_file_is_named(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"task\.safetensors are damaged"):
+    with pytest.raises(CheckpointError, match=r"task\.safetensors is damaged"):
         rehearsal.load(file, written.task, written.checksum, same)
     file.unlink()
     with pytest.raises(CheckpointError, match=r"task\.safetensors cannot be read"):
@@ -67,7 +67,7 @@ def test_what_does_not_fit_the_agent_is_named(
     parts = unpack(file, file.read_bytes())
     change(parts)
     file.write_bytes(pack(parts))
-    with pytest.raises(CheckpointError, match=r"task\.safetensors do not fit this run"):
+    with pytest.raises(CheckpointError, match=r"task\.safetensors does not fit this run"):
         rehearsal.load(file, "toy/reach", hashlib.sha256(file.read_bytes()).hexdigest(), same)
 
 

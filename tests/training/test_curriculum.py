@@ -215,7 +215,7 @@ def test_damaged_kept_observations_are_named(first: RunFolder, tmp_path: Path) -
     said = SignalAt()
     with pytest.raises(CheckpointError, match="no usable checkpoint"):
         launch.add(run.path, "toy/slide", frames=24, callbacks=[said])
-    assert any(f"{file} are damaged" in line for line in said.said)
+    assert any(f"{file} is damaged" in line for line in said.said)
 
 
 def test_copied_heads_act_from_the_first_step_and_fresh_ones_begin_at_random(tmp_path: Path) -> None:
