@@ -68,7 +68,7 @@ def test_without_a_compiler_it_goes_on_and_says_so_once(monkeypatch: pytest.Monk
     said: list[str] = []
     assert not use_compiler("on", CPU, said.append)
     assert said == [
-        "torch.compile does not work here (RuntimeError: no compiler found): going on without it, more slowly"
+        "torch.compile does not work here (RuntimeError: no compiler found): continuing without it, more slowly"
     ]
 
 
