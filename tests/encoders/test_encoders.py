@@ -136,7 +136,7 @@ def test_every_parameter_of_the_encoder_learns() -> None:
     for config in (
         SMALL,
         replace(SMALL, stem="conv", patch_size=4),
-        replace(SMALL, stem="conv", patch_size=4, stem_convs=2, read="places", questions=4),
+        replace(SMALL, stem="conv", patch_size=4, stem_convs=2),
         replace(SMALL, stem="conv", patch_size=4, init="orthogonal"),
         replace(SMALL, pooling="max3_mlp", positions="all"),
     ):
@@ -146,10 +146,9 @@ def test_every_parameter_of_the_encoder_learns() -> None:
         assert [name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_places_are_read_from_the_conv_stem_only() -> None:
-    for wrong in ({"read": "places"}, {"stem_convs": 1}):
-        with pytest.raises(ConfigError, match="need encoder"):
-            replace(SMALL, **wrong)
+def test_further_convolutions_need_a_conv_stem() -> None:
+    with pytest.raises(ConfigError, match="needs encoder"):
+        replace(SMALL, stem_convs=1)
 
 
 def test_the_picture_decides_the_features() -> None:

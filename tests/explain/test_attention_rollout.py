@@ -156,25 +156,3 @@ def test_looking_leaves_the_encoder_as_it_was() -> None:
     assert not encoder.embed._forward_hooks
     for name, value in encoder.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-def test_a_map_of_places_shows_where_the_questions_look() -> None:
-    torch.manual_seed(0)
-    settings = dataclasses.replace(preset("tiny").encoder, stem_convs=1, read="places", questions=4)
-    encoder = make_encoder(settings, preset("tiny").env)
-    encoder.add_task()
-    assert isinstance(encoder, CtrlFormerEncoder)
-    assert encoder.reader is not None
-    with torch.no_grad():  # every question asks for what is bright
-        encoder.reader.ask.weight.zero_()
-        encoder.reader.ask.bias.fill_(1.0)
-        encoder.embed.linear.weight.abs_()
-        encoder.map.layers[1].weight.abs_()  # type: ignore[union-attr, operator]
-    pixels = torch.zeros(2, 84, 84, 9, dtype=torch.uint8)
-    pixels[0, 60:72, 12:24], pixels[1, 12:24, 60:72] = 255, 255
-    encoder.statistics.mean.zero_()  # type: ignore[union-attr]
-    looked = rollout_map(encoder, pixels, 0)
-    assert looked.shape == (2, 84, 84)
-    assert float(looked[0, 60:72, 12:24].mean()) > 4 * float(looked[0].mean())
-    assert float(looked[1, 12:24, 60:72].mean()) > 4 * float(looked[1].mean())
-    assert all(parameter.grad is None for parameter in encoder.parameters())

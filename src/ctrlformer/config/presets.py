@@ -17,6 +17,7 @@ from ctrlformer.config.schema import (
     AgentConfig,
     Config,
     EncoderConfig,
+    EnvConfig,
     TrainingConfig,
     TransferConfig,
     from_json,
@@ -144,6 +145,42 @@ COMPACT = replace(
     training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )
 
+# A candidate for compact: places in place of the pyramid, learned by painting (docs/results.md).
+PLACES = replace(
+    COMPACT,
+    preset="places",
+    env=EnvConfig(image_size=64),
+    encoder=EncoderConfig(
+        kind="places",
+        patch_size=4,
+        stem_width=16,
+        stem_convs=2,
+        questions=32,
+        feature_dim=64,
+        init="orthogonal",
+        normalise_pixels=True,
+    ),
+    agent=AgentConfig(
+        batch_size=128,
+        learning_rate=5e-4,
+        late_learning_rate=5e-5,
+        rate_schedule="linear",
+        encoder_lr_scale=4.0,
+        weight_decay=0.0,
+        rewards="frame",
+        discount=0.98,
+        target_every=1,
+        critic_tau=0.05,
+        target_encoder="online",
+        q_regularisation=False,
+        contrastive=False,
+        shift=0,
+        head_width=256,
+        head_norm=True,
+    ),
+    training=replace(COMPACT.training, seed_steps=250),
+)
+
 # For tests: every part real, everything small.
 TINY = replace(
     COMPACT,
@@ -165,7 +202,7 @@ TINY = replace(
 
 PRESETS = {
     config.preset: config
-    for config in (COMPACT, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+    for config in (COMPACT, PLACES, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
 }
 
 

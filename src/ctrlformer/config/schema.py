@@ -49,17 +49,18 @@ class EnvConfig:
 class EncoderConfig:
     """From stacked frames to one policy token per task and one contrastive token."""
 
-    kind: Literal["ctrlformer", "cnn", "resnet50"] = "ctrlformer"
-    """ctrlformer: the paper's pyramid Vision Transformer; cnn: DrQ's four convolutions; resnet50: one trained layer on
-    what a frozen ImageNet ResNet-50 makes of each frame."""
+    kind: Literal["ctrlformer", "places", "cnn", "resnet50"] = "ctrlformer"
+    """ctrlformer: the paper's pyramid Vision Transformer; places: policy tokens ask a feature map where things are, and
+    learn to by painting the frames again; cnn: DrQ's four convolutions; resnet50: one trained layer on what a frozen
+    ImageNet ResNet-50 makes of each frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
     stem_convs: int = 0
-    """3x3 convolutions at the full grid of patches, before the conv stem's strided ones."""
+    """3x3 convolutions at the full grid of patches: before the conv stem's strided ones, and in the map of places."""
     patch_size: int = 6
     """Side of a patch in pixels."""
     stem_width: int = 32
-    """Width of a patch before the conv stem's convolutions widen it to D."""
+    """Width of a patch before the conv stem's convolutions widen it to D; with places, of the map's cells."""
     dim: int = 192
     """Width D of every token."""
     heads: int = 3
@@ -77,15 +78,12 @@ class EncoderConfig:
     convolution layers as in DrQ and the authors' released code."""
     position_scale: float = 0.02
     """Standard deviation of positions and tokens at the start."""
-    read: Literal["token", "places"] = "token"
-    """What features are made of. token: the policy token (the paper); places: where on the conv stem's finest map the
-    policy token finds what it asks for."""
     questions: int = 32
-    """How many places the policy token asks for."""
+    """With places: for how many places of every frame a policy token asks."""
     feature_dim: int = 50
-    """Width of a policy token's output, which actor and critics read; with cnn, of their own projections."""
+    """Width of a policy token's output, which actor and critics read; with cnn and places, of their own projections."""
     feature_tanh: bool = True
-    """Whether the output passes through tanh; with cnn it always does."""
+    """Whether the output passes through tanh; with cnn and places it always does."""
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False
@@ -112,8 +110,8 @@ class EncoderConfig:
         at_least(0, self, "stem_convs")
         at_least(1, self, "questions")
         at_most(1024, self, "questions")
-        if self.kind == "ctrlformer" and self.stem == "patch" and (self.stem_convs or self.read == "places"):
-            raise ConfigError("encoder.stem_convs and encoder.read places need encoder.stem conv")
+        if self.kind == "ctrlformer" and self.stem == "patch" and self.stem_convs:
+            raise ConfigError("encoder.stem_convs needs encoder.stem conv, or encoder.kind places")
         if self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         positive(self, "position_scale")
@@ -187,6 +185,10 @@ class AgentConfig:
     prediction_weight: float = 1.0
     prediction_hidden: int = 256
     """Hidden width of the map from features and action to the prediction."""
+    painted: int = 96
+    """With encoder.kind places: frames that an update paints again."""
+    refreshed: int = 64
+    """With encoder.kind places: further frames whose stored places an update brings up to date."""
     shift: int = 4
     """Largest random shift in pixels; 0 turns augmentation off."""
     head_layers: int = 3
@@ -203,7 +205,8 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "batch_size", "n_step", "updates_per_step", "update_every", "actor_every", "target_every")
-        at_least(1, self, "projector_dim", "projector_hidden", "prediction_hidden", "head_width")
+        at_least(1, self, "projector_dim", "projector_hidden", "prediction_hidden", "painted", "refreshed")
+        at_least(1, self, "head_width")
         at_least(2, self, "head_layers")
         at_least(0, self, "shift")
         at_most(1024, self, "n_step", "updates_per_step", "shift")
@@ -354,6 +357,8 @@ class Config:
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
 
+        if self.encoder.kind == "places" and self.agent.contrastive:
+            raise ConfigError("encoder.kind places learns by painting, without a contrast: set agent.contrastive off")
         if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
             raise ConfigError(
                 "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
@@ -378,13 +383,14 @@ ADDED_LATER = {
     "config.dreamer",
     "config.dreamer.reward_scale",
     "config.encoder.stem_convs",
-    "config.encoder.read",
     "config.encoder.questions",
     "config.agent.kind",
     "config.agent.update_every",
     "config.agent.contrastive_target",
     "config.agent.rewards",
     "config.agent.rate_schedule",
+    "config.agent.painted",
+    "config.agent.refreshed",
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",

@@ -9,6 +9,7 @@ from ctrlformer.encoders.cnn import CnnEncoder
 from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import FrameReader, PictureReader, ResNetReader
+from ctrlformer.encoders.places import PlacesEncoder
 from ctrlformer.encoders.resnet import ResNetEncoder, resnet_features
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "CtrlFormerEncoder",
     "Encoder",
     "FrameReader",
+    "PlacesEncoder",
     "ResNetEncoder",
     "Tokens",
     "make_encoder",
@@ -28,7 +30,8 @@ def make_encoder(config: EncoderConfig, env: EnvConfig) -> Encoder:
     if config.kind == "resnet50":
         return ResNetEncoder(config, (env.frame_stack, resnet_features(config.resnet_width)))
     shape = (env.image_size, env.image_size, 3 * env.frame_stack)
-    return CnnEncoder(config, shape) if config.kind == "cnn" else CtrlFormerEncoder(config, shape)
+    kinds = {"cnn": CnnEncoder, "places": PlacesEncoder, "ctrlformer": CtrlFormerEncoder}
+    return kinds[config.kind](config, shape)
 
 
 def make_frame_reader(config: EncoderConfig, device: torch.device) -> FrameReader:

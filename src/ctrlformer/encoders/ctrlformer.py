@@ -10,7 +10,6 @@ from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.errors import ConfigError
 from ctrlformer.nn.byte_patches import patches_linear
-from ctrlformer.nn.places import PlaceReader
 from ctrlformer.nn.transformer import (
     Block,
     HalvingPool,
@@ -117,11 +116,7 @@ class CtrlFormerEncoder(Encoder):
             self.pools = nn.ModuleList([nn.MaxPool2d(3, stride, padding=1) for stride in ((1, 2), (2, 1))])
             self.after_pool = ResidualMlp(dim)
         self.norm = nn.LayerNorm(dim)
-        self.reader = None
-        if config.read == "places":
-            self.reader = PlaceReader(dim, config.stem_width if conv else dim, config.questions, grid)
-        self.head = nn.Linear(dim if self.reader is None else self.reader.outputs, config.feature_dim)
-        self.head_norm = nn.Identity() if self.reader is None else nn.LayerNorm(config.feature_dim)
+        self.head = nn.Linear(dim, config.feature_dim)
         self.features, self.contrastive_dim = config.feature_dim, dim
         initialise(self, config.init)
         if config.init == "orthogonal":  # elsewhere the patch map is a convolution, which gets ReLU's gain
@@ -159,8 +154,7 @@ class CtrlFormerEncoder(Encoder):
         # A causal token does not know of later tasks' tokens, so these are not even computed.
         special = self._special_tokens(task + 1 if causal else None).expand(len(observation), -1, -1)  # (B, 1+K, D)
         count = special.shape[1]
-        cells = self._cells(observation, task)  # (B, h, w, c)
-        z = torch.cat([special, self._patches(cells) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
+        z = torch.cat([special, self._patches(observation, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
         grid = self.grid
         for index, stage in enumerate(self.stages):
             if index:
@@ -170,9 +164,7 @@ class CtrlFormerEncoder(Encoder):
                 last_block = last_stage and depth == self.config.blocks_per_stage - 1
                 z = block(z, count if last_block else None, count if causal else None)
         z = self.norm(z)  # (B, 1+K, D): the last block kept the special tokens only
-        token = z[:, 1 + task]  # (B, D)
-        read = token if self.reader is None else self.reader(token, cells)
-        features = self.head_norm(self.head(read))  # (B, feature_dim)
+        features = self.head(z[:, 1 + task])  # (B, feature_dim)
         return Tokens(torch.tanh(features) if self.config.feature_tanh else features, z[:, 0])
 
     def _special_tokens(self, policies: int | None) -> Tensor:
@@ -182,15 +174,12 @@ class CtrlFormerEncoder(Encoder):
             tokens = tokens + torch.stack(list(self.special_positions)[: len(tokens)])
         return tokens
 
-    def _cells(self, pixels: Tensor, task: int) -> Tensor:
-        """uint8 (B, H, W, C) to the map of all patches (B, h, w, c)."""
+    def _patches(self, pixels: Tensor, task: int) -> Tensor:
+        """uint8 (B, H, W, C) to patch tokens (B, N, D)."""
         mean = None if self.statistics is None else self.statistics.mean[task]
-        grid: Tensor = self.embed(pixels, mean, self.pixel_scale(task))
-        return grid if self.map is None else self.map(grid)
-
-    def _patches(self, cells: Tensor) -> Tensor:
-        """(B, h, w, c) to patch tokens (B, N, D)."""
-        return (cells if self.tail is None else self.tail(cells)).flatten(1, 2)
+        grid: Tensor = self.embed(pixels, mean, self.pixel_scale(task))  # (B, h, w, c)
+        grid = grid if self.map is None else self.map(grid)
+        return (grid if self.tail is None else self.tail(grid)).flatten(1, 2)
 
     def _pool(self, z: Tensor, count: int, grid: tuple[int, int], which: int) -> tuple[Tensor, tuple[int, int]]:
         """Halve the patch tokens; special tokens pass by."""

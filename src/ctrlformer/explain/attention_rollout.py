@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
-from ctrlformer.nn.places import PlaceReader
 from ctrlformer.nn.transformer import Attention, HalvingPool
 
 DISCARD = 0.9  # share of attention, the weakest, that counts as noise (Listing 1)
@@ -24,8 +23,6 @@ DISCARD = 0.9  # share of attention, the weakest, that counts as noise (Listing 
 
 def rollout_map(encoder: CtrlFormerEncoder, pixels: Tensor, task: int, discard: float = DISCARD) -> Tensor:
     """(B, H, W, C) uint8 to (B, H, W): how much the task's token reads of every place, at most 1 in each picture."""
-    if encoder.reader is not None:
-        return _places_map(encoder, encoder.reader, pixels, task)
     with _traced(encoder) as trace, learning(encoder):
         encoder(pixels, task).policy.sum().backward()  # Listing 1's loss
     policies = task + 1 if encoder.config.task_attention == "causal" else len(encoder.policy_tokens)
@@ -34,29 +31,6 @@ def rollout_map(encoder: CtrlFormerEncoder, pixels: Tensor, task: int, discard: 
     if trace.stem is not None:
         read = _refined(read, trace.stem)
     return to_picture(read, pixels.shape[1:3])
-
-
-def _places_map(encoder: CtrlFormerEncoder, reader: PlaceReader, pixels: Tensor, task: int) -> Tensor:
-    """Where the token's questions look, each weighed by how strongly its answer acts on the features."""
-    maps: list[Tensor] = []
-
-    def note(_: nn.Module, inputs: tuple[Tensor, Tensor], answers: Tensor) -> None:
-        token, cells = (x.detach() for x in inputs)
-        attention, _logits = reader.attend(token, cells.flatten(1, 2))  # (B, K, N)
-
-        def weigh(gradient: Tensor) -> None:  # (B, 3K) of the answers
-            acts = gradient.view(len(token), reader.questions, -1).norm(dim=-1)  # (B, K)
-            maps.append(torch.einsum("bk,bkn->bn", acts, attention.detach()).view(-1, 1, *cells.shape[1:3]))
-
-        answers.register_hook(weigh)  # type: ignore[no-untyped-call]
-
-    handle = reader.register_forward_hook(note)
-    try:
-        with learning(encoder):
-            encoder(pixels, task).policy.sum().backward()
-    finally:
-        handle.remove()
-    return to_picture(maps[0], pixels.shape[1:3])
 
 
 def rolled_out(steps: list[Layer | Pool], special: int, token: int, discard: float) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ctrlformer.agents import SacAgent
-from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
+from ctrlformer.encoders import CtrlFormerEncoder, PlacesEncoder
 from ctrlformer.errors import NonFiniteError
 from ctrlformer.replay.rehearsal import RehearsalBuffer
 
@@ -21,9 +21,9 @@ class Similarity(NamedTuple):
 
 def token_similarity(agent: SacAgent) -> Similarity | None:
     """Of the learned tokens that go into the encoder; none where tasks share everything but their heads."""
-    if not isinstance(agent.encoder, CtrlFormerEncoder):
+    if not isinstance(agent.encoder, CtrlFormerEncoder | PlacesEncoder):
         return None
-    tokens = torch.stack(list(agent.encoder.policy_tokens)).detach()  # (K, D)
+    tokens = torch.stack([token.detach().flatten() for token in agent.encoder.policy_tokens])  # (K, D)
     return Similarity("learned policy tokens, before any picture is seen", list(agent.tasks), cosines(tokens))
 
 

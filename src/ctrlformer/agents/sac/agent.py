@@ -35,7 +35,7 @@ from ctrlformer.system.device import choose_precision
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
 
 
-class _Features(NamedTuple):
+class Features(NamedTuple):
     """One task's features of a batch, as the losses need them."""
 
     now: Tensor  # (V, B, F) with gradient
@@ -43,6 +43,7 @@ class _Features(NamedTuple):
     next_value: Tensor  # (W, B, F) for valuing it
     contrastive: Tensor | None  # (B, D) with gradient
     contrastive_target: Tensor | None  # (B, D)
+    painting: Tensor | None = None  # the loss that the places encoder learns from
 
 
 class SacAgent(Learner[TaskHeads]):
@@ -213,13 +214,7 @@ class SacAgent(Learner[TaskHeads]):
         held to an old task's outputs in the same step."""
         heads = self._heads(task)
         self._set_learning_rate(progress)
-        shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
-        self._check_rewards(reward)
-        if self.settings.rewards == "frame":
-            reward = reward / self._frames_per_step(task)
-
-        self.encoder.observe(shown[0], self._index(task))
-        features = self._encode(task, shown, next_shown)
+        features, action, reward, discount = self._read(task, batch)
         metrics = self._update_critic(heads, features, action, reward, discount, rehearsal)
         if self.task_updates[task] % self.settings.actor_every == 0:
             metrics |= self._update_actor(heads, features.now[0].detach())
@@ -227,7 +222,17 @@ class SacAgent(Learner[TaskHeads]):
         self._update_targets(task, progress)
         return metrics
 
-    def _encode(self, task: str, shown: Tensor, next_shown: Tensor) -> _Features:
+    def _read(self, task: str, batch: Batch) -> tuple[Features, Tensor, Tensor, Tensor]:
+        """A batch's features, actions, rewards in the critics' unit, and discounts."""
+        shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
+        self.encoder.observe(shown[0], self._index(task))
+        return self._encode(task, shown, next_shown), action, self._in_critics_unit(task, reward), discount
+
+    def _in_critics_unit(self, task: str, reward: Tensor) -> Tensor:
+        self._check_rewards(reward)
+        return reward / self._frames_per_step(task) if self.settings.rewards == "frame" else reward
+
+    def _encode(self, task: str, shown: Tensor, next_shown: Tensor) -> Features:
         """All encoder passes of an update. `shown` is (V, B, H, W, C), `next_shown` (W, B, H, W, C)."""
         index, batch = self._index(task), shown.shape[1]
         learnt = shown[:2] if self.settings.q_regularisation else shown[:1]
@@ -239,7 +244,7 @@ class SacAgent(Learner[TaskHeads]):
             # Without a target encoder the same pass serves the target Q heads.
             next_value = self._target_pass(after, index).policy if self._ema_targets else next_policy
             contrastive_target = self._byol_pass(shown[1], index).contrastive if self._contrasts else None
-        return _Features(
+        return Features(
             now,
             _by_view(next_policy, batch),
             _by_view(next_value, batch),
@@ -250,7 +255,7 @@ class SacAgent(Learner[TaskHeads]):
     def _update_critic(
         self,
         heads: TaskHeads,
-        features: _Features,
+        features: Features,
         action: Tensor,
         reward: Tensor,
         discount: Tensor,
@@ -274,6 +279,9 @@ class SacAgent(Learner[TaskHeads]):
             contrastive = self._contrastive_loss(features.contrastive, features.contrastive_target)
             metrics["contrastive_loss"] = contrastive.detach()
             loss = loss + self.settings.contrastive_weight * contrastive
+        if features.painting is not None:
+            metrics["painting_loss"] = features.painting.detach()
+            loss = loss + features.painting
         if heads.predictor is not None and not self._frozen:
             predicted = self._prediction_losses(heads, heads.predictor, features, action, reward)
             metrics |= {name: part.detach() for name, part in predicted.items()}
@@ -287,7 +295,7 @@ class SacAgent(Learner[TaskHeads]):
         return metrics
 
     @torch.no_grad()
-    def _td_target(self, heads: TaskHeads, features: _Features, reward: Tensor, discount: Tensor) -> Tensor:
+    def _td_target(self, heads: TaskHeads, features: Features, reward: Tensor, discount: Tensor) -> Tensor:
         policy = features.next_policy.flatten(0, 1)
         chosen = heads.actor.sample(policy, self._noise(len(policy), heads.action_dim))
         q1, q2 = heads.target_critic(features.next_value.flatten(0, 1), chosen.action)
@@ -304,7 +312,7 @@ class SacAgent(Learner[TaskHeads]):
         return losses.byol_loss(prediction, projection, self.settings.contrastive_loss)
 
     def _prediction_losses(
-        self, heads: TaskHeads, predictor: Predictor, features: _Features, action: Tensor, reward: Tensor
+        self, heads: TaskHeads, predictor: Predictor, features: Features, action: Tensor, reward: Tensor
     ) -> dict[str, Tensor]:
         """On the features that the critics read; those of s' come from the pass without gradient."""
         project = heads.critic.project
