@@ -87,7 +87,10 @@ class EncoderConfig:
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False
-    """Subtract each task's running mean image and divide by its running std."""
+    """Subtract each task's background and divide by the running std of what is left."""
+    background: Literal["mean", "median"] = "mean"
+    """What normalise_pixels subtracts. mean: the running mean image; median: the running median, which has no ghosts of
+    things that stand still for an episode."""
     task_attention: Literal["joint", "causal"] = "joint"
     """What tokens see. joint: all see all (the paper); causal: patches see patches, a policy token sees patches and
     the tokens of earlier tasks, so that a new task cannot change what an old one computes."""
@@ -384,6 +387,7 @@ ADDED_LATER = {
     "config.dreamer.reward_scale",
     "config.encoder.stem_convs",
     "config.encoder.questions",
+    "config.encoder.background",
     "config.agent.kind",
     "config.agent.update_every",
     "config.agent.contrastive_target",

@@ -29,7 +29,10 @@ class Encoder(nn.Module):
         self.config = config
         self.shape = shape  # of an observation: (H, W, 3 x stacked frames), or (stacked frames, features)
         self.bf16 = False
-        self.statistics = PixelStatistics(shape) if config.normalise_pixels else None
+        self.statistics = self._new_statistics(shape)
+
+    def _new_statistics(self, shape: tuple[int, ...]) -> PixelStatistics | None:
+        return PixelStatistics(shape, self.config.background == "median") if self.config.normalise_pixels else None
 
     def forward(self, observation: Tensor, task: int) -> Tokens:
         """Encode observations of `task`, uint8 (B, H, W, C) or features (B, stack, F), to fp32."""

@@ -17,7 +17,6 @@ from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.encoders.ctrlformer import FineMap, PatchEmbedding
 from ctrlformer.errors import ConfigError
 from ctrlformer.nn.feature_statistics import FeatureStatistics
-from ctrlformer.nn.pixel_statistics import PixelStatistics
 from ctrlformer.nn.places import Painter, PlaceReader
 from ctrlformer.nn.transformer import initialise
 from ctrlformer.replay.stack_kernel import CHANNELS
@@ -36,7 +35,7 @@ class PlacesEncoder(Encoder):
         if height % config.patch_size or width % config.patch_size:
             raise ConfigError(f"encoder.patch_size {config.patch_size} does not divide env.image_size {height}")
         self.stack = channels // CHANNELS
-        self.statistics = PixelStatistics((height, width, CHANNELS)) if config.normalise_pixels else None
+        self.statistics = self._new_statistics((height, width, CHANNELS))  # of single frames
         self.embed = PatchEmbedding(config.patch_size, CHANNELS, config.stem_width)
         self.map = FineMap(config.stem_width, config.stem_convs)
         self.reader = PlaceReader((height // config.patch_size, width // config.patch_size))

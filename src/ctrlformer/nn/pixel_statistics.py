@@ -18,10 +18,13 @@ class PixelStatistics(nn.Module):
     # Copied statistics count as at most so many batches: the first batch of the new task moves them by 2 %, so that the
     # features of a copied token stay where they were, and some hundred batches make them the new task's own.
     COPIED_BATCHES = 50
+    MEDIAN_STEP = 2.0  # grey levels that a batch can move a running median by
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], median: bool = False) -> None:
+        """With `median` the running median takes the mean's place: what stands still for an episode, such as a target,
+        stays in a mean of few episodes as a ghost, and what is centred by it shows where targets have been."""
         super().__init__()
-        self.shape = shape
+        self.shape, self.median = shape, median
         self.register_buffer("mean", torch.zeros(0, *shape))  # (K, H, W, C), in 0..255
         self.register_buffer("variance", torch.zeros(0))  # (K,)
         self.register_buffer("batches", torch.zeros(0))  # (K,)
@@ -47,7 +50,12 @@ class PixelStatistics(nn.Module):
         sample = pixels[: self.SAMPLE].float()
         self.batches[task] += 1
         weight = 1 / self.batches[task]
-        self.mean[task].lerp_(sample.mean(0), weight)
+        if not self.median:
+            self.mean[task].lerp_(sample.mean(0), weight)
+        elif self.batches[task] == 1:
+            self.mean[task] = sample.median(0).values
+        else:  # a step towards where most of the batch lies
+            self.mean[task] += self.MEDIAN_STEP * torch.sign(sample - self.mean[task]).mean(0)
         self.variance[task].lerp_((sample - self.mean[task]).square().mean(), weight)
 
     def scale(self, task: int) -> Tensor:
