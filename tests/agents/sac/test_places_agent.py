@@ -11,7 +11,7 @@ import torch
 from ctrlformer.agents import PlacesAgent, make_agent
 from ctrlformer.config import Config, EnvConfig, TransferConfig
 from ctrlformer.config.presets import overridden, preset
-from ctrlformer.errors import ConfigError
+from ctrlformer.errors import ConfigError, NonFiniteError
 from ctrlformer.replay import Replay
 
 TASK = "toy/reach"
@@ -79,6 +79,17 @@ def test_a_saved_agent_continues_exactly() -> None:
     batch = agent.draw(replay, rng)
     ours, theirs = agent.update(TASK, batch), twin.update(TASK, batch)
     assert {name: float(value) for name, value in ours.items()} == {name: float(v) for name, v in theirs.items()}
+
+
+def test_a_reward_that_is_not_finite_stops_the_update_before_anything_changes() -> None:
+    agent, replay = agent_for(), replay_for()
+    batch = agent.draw(replay, np.random.default_rng(0))
+    batch.reward[2] = np.nan
+    before = {name: value.clone() for name, value in agent.encoder.state_dict().items()}
+    with pytest.raises(NonFiniteError, match="reward"):
+        agent.update(TASK, batch)
+    assert all(torch.equal(value, before[name]) for name, value in agent.encoder.state_dict().items())
+    assert not len(agent.tensors()["places"]["0"])
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:

@@ -225,10 +225,12 @@ class SacAgent(Learner[TaskHeads]):
     def _read(self, task: str, batch: Batch) -> tuple[Features, Tensor, Tensor, Tensor]:
         """A batch's features, actions, rewards in the critics' unit, and discounts."""
         shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
+        reward = self._in_critics_unit(task, reward)
         self.encoder.observe(shown[0], self._index(task))
-        return self._encode(task, shown, next_shown), action, self._in_critics_unit(task, reward), discount
+        return self._encode(task, shown, next_shown), action, reward, discount
 
     def _in_critics_unit(self, task: str, reward: Tensor) -> Tensor:
+        """Rewards as critics learn them, found finite: asked for before anything changes."""
         self._check_rewards(reward)
         return reward / self._frames_per_step(task) if self.settings.rewards == "frame" else reward
 

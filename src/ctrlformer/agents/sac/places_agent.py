@@ -52,13 +52,14 @@ class PlacesAgent(SacAgent):
         slots, action, reward, discount, next_slots, frames, frame_slots = (
             x.to(self.device, non_blocking=True) for x in batch
         )
+        reward = self._in_critics_unit(task, reward)
         index, rows = self._index(task), self._rows_up_to(task, batch)
         painting = self._paint(index, frames, frame_slots, rows)
         now = self._places.changes(rows[slots])  # (B, F)
         self._places.standardise.update(now, index)
         features = [self._places.standardise(x, index)[None] for x in (now, self._places.changes(rows[next_slots]))]
         read = Features(features[0], features[1], features[1], None, None, painting)
-        return read, action, self._in_critics_unit(task, reward), discount
+        return read, action, reward, discount
 
     def _paint(self, task: int, frames: Tensor, slots: Tensor, rows: Tensor) -> Tensor:
         """The painting's loss on the last frames, which are random; all frames' places go into the rows."""
