@@ -187,7 +187,8 @@ def oracle_line(
 
 def updates_due(config: Config, steps: int) -> int:
     """Updates that follow so many steps."""
-    if steps < config.training.seed_steps or steps % config.agent.update_every:
+    every = config.agent.steps_between_updates(action_repeat(config.tasks[0]))
+    if steps < config.training.seed_steps or steps % every:
         return 0
     return config.agent.updates_per_step
 

@@ -75,7 +75,8 @@ def test_a_map_of_places_shows_where_the_questions_look() -> None:
     encoder.statistics.mean.zero_()
     with torch.no_grad():  # every question asks for what is bright
         encoder.policy_tokens[0].fill_(1.0)
-        encoder.embed.linear.weight.abs_()
+        for parameter in encoder.map.parameters():
+            parameter.abs_()
     observations = np.zeros((2, 84, 84, 9), np.uint8)
     observations[0, 60:72, 12:24, -3:], observations[1, 12:24, 60:72, -3:] = 255, 255
     maps = attention_maps(agent, TASK, observations)

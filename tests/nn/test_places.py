@@ -51,7 +51,7 @@ def test_an_answer_moves_with_the_picture() -> None:
 
 
 def test_a_spot_is_painted_at_its_place_in_its_colour() -> None:
-    painter = Painter(9)
+    painter = Painter(9, 3)
     brushes = torch.tensor([[1.0, 0.5, 0.0, math.log(0.2)], [0.0, 0.0, 2.0, math.log(0.2)]])
     places = torch.tensor([[[-1.0, 0.5, 1.0], [1.0, 1.0, 0.25]]])
     picture = painter(places, brushes)[0]  # (3, H, W)

@@ -89,26 +89,3 @@ def test_the_same_generator_draws_the_same_and_memory_is_the_batchs_own() -> Non
 def test_an_empty_replay_has_none() -> None:
     with pytest.raises(RuntimeError, match="add a step first"):
         Replay(None, 9, 1, SIZE).sequences(np.random.default_rng(0), 1, 3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(plan=episodes, capacity=st.integers(1, 30), n_step=st.integers(1, 3))
-def test_transitions_are_the_steps_that_sample_gives_told_by_slots(
-    plan: list[Episode], capacity: int, n_step: int
-) -> None:
-    replay = Replay(None, capacity, 1, SIZE, 3)
-    played(replay, plan)
-    if not len(replay):
-        return
-    kept = replay.transitions(np.random.default_rng(0), 8, n_step, 0.9, newest=2, frames=200)
-    shown = replay.sample(np.random.default_rng(0), 8, n_step=n_step, discount=0.9, shift=0, views=1, next_views=1)
-    assert kept.action.tolist() == shown.action.tolist()
-    assert kept.reward.tolist() == shown.reward.tolist()
-    assert kept.discount.tolist() == shown.discount.tolist()
-    by_slot = dict(zip(kept.frame_slots.tolist(), kept.frames, strict=True))
-    for slots, stacks in ((kept.slots, shown.observation[0]), (kept.next_slots, shown.next_observation[0])):
-        for row, stack in zip(slots.tolist(), stacks, strict=True):
-            for number, slot in enumerate(row):
-                if slot in by_slot:  # with 200 random frames of at most 40, nearly always
-                    assert by_slot[slot].equal(stack[..., 3 * number : 3 * number + 3])
-    assert kept.frames[: min(2, len(kept.frames))].shape[1:] == (SIZE, SIZE, 3)

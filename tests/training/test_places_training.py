@@ -18,8 +18,7 @@ SMALL = SETTINGS | {
     "encoder.questions": 4,
     "encoder.feature_dim": 8,
     "agent.head_width": 16,
-    "agent.painted": 4,
-    "agent.refreshed": 2,
+    "agent.update_every_frames": 1,
 }
 
 

@@ -7,11 +7,10 @@ import torch
 from ctrlformer.agents.base import Agent, Policy
 from ctrlformer.agents.dreamer.agent import DreamerAgent
 from ctrlformer.agents.sac.agent import SacAgent
-from ctrlformer.agents.sac.places_agent import PlacesAgent
 from ctrlformer.agents.sizes import check_size
 from ctrlformer.config import Config
 
-__all__ = ["Agent", "DreamerAgent", "PlacesAgent", "Policy", "SacAgent", "make_agent"]
+__all__ = ["Agent", "DreamerAgent", "Policy", "SacAgent", "make_agent"]
 
 
 def make_agent(config: Config, device: torch.device | str = "cpu", seed: int = 0, compiled: bool = False) -> Agent:
@@ -19,6 +18,4 @@ def make_agent(config: Config, device: torch.device | str = "cpu", seed: int = 0
     check_size(config)
     if config.agent.kind == "dreamer":
         return DreamerAgent(config, device, seed)
-    if config.encoder.kind == "places":
-        return PlacesAgent(config, device, seed)
     return SacAgent(config, device, seed, compiled)

@@ -145,44 +145,40 @@ COMPACT = replace(
     training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )
 
-# A candidate for compact: places in place of the pyramid, learned by painting (docs/results.md).
+# A candidate for compact: places in place of the pyramid, painting beside the critics' loss (docs/results.md).
 PLACES = replace(
     COMPACT,
     preset="places",
     env=EnvConfig(image_size=64),
     encoder=EncoderConfig(
         kind="places",
-        patch_size=4,
-        stem_width=16,
+        stem_width=32,
         stem_convs=2,
-        questions=32,
-        feature_dim=64,
+        questions=64,
         init="orthogonal",
         normalise_pixels=True,
-        background="median",
     ),
     agent=AgentConfig(
         batch_size=128,
         learning_rate=1e-3,
-        late_learning_rate=1e-4,
+        late_learning_rate=2.5e-4,
         rate_schedule="linear",
-        encoder_lr_scale=2.0,
         weight_decay=0.0,
         rewards="frame",
         discount=0.98,
-        updates_per_step=2,
-        painted=48,
-        refreshed=32,
+        painting_weight=1.0,
+        update_every_frames=8,
+        actor_every=1,
         target_every=1,
         critic_tau=0.05,
         target_encoder="online",
         q_regularisation=False,
         contrastive=False,
-        shift=0,
+        shift=6,
         head_width=256,
         head_norm=True,
     ),
-    training=replace(COMPACT.training, seed_steps=250),
+    training=replace(COMPACT.training, seed_steps=250, precision="auto"),
 )
 
 # For tests: every part real, everything small.

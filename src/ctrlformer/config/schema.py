@@ -50,13 +50,14 @@ class EncoderConfig:
     """From stacked frames to one policy token per task and one contrastive token."""
 
     kind: Literal["ctrlformer", "places", "cnn", "resnet50"] = "ctrlformer"
-    """ctrlformer: the paper's pyramid Vision Transformer; places: policy tokens ask a feature map where things are, and
-    learn to by painting the frames again; cnn: DrQ's four convolutions; resnet50: one trained layer on what a frozen
-    ImageNet ResNet-50 makes of each frame."""
+    """ctrlformer: the paper's pyramid Vision Transformer; places: policy tokens ask a map of convolutions where things
+    are; cnn: DrQ's four convolutions; resnet50: one trained layer on what a frozen ImageNet ResNet-50 makes of each
+    frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
     stem_convs: int = 0
-    """3x3 convolutions at the full grid of patches: before the conv stem's strided ones, and in the map of places."""
+    """3x3 convolutions of stride 1: at the full grid of patches, before the conv stem's strided ones; with places, after
+    its two strided ones."""
     patch_size: int = 6
     """Side of a patch in pixels."""
     stem_width: int = 32
@@ -79,7 +80,7 @@ class EncoderConfig:
     position_scale: float = 0.02
     """Standard deviation of positions and tokens at the start."""
     questions: int = 32
-    """With places: for how many places of every frame a policy token asks."""
+    """With places: for how many places a policy token asks."""
     feature_dim: int = 50
     """Width of a policy token's output, which actor and critics read; with cnn and places, of their own projections."""
     feature_tanh: bool = True
@@ -159,6 +160,9 @@ class AgentConfig:
     """Gradient updates in a round."""
     update_every: int = 1
     """Steps between two rounds of updates."""
+    update_every_frames: int | None = None
+    """Frames between two rounds of updates, but at least one step: as many updates whatever the action repeat; none:
+    update_every steps."""
     actor_every: int = 2
     """Updates between two updates of actor and temperature."""
     target_every: int = 2
@@ -188,10 +192,8 @@ class AgentConfig:
     prediction_weight: float = 1.0
     prediction_hidden: int = 256
     """Hidden width of the map from features and action to the prediction."""
-    painted: int = 96
-    """With encoder.kind places: frames that an update paints again."""
-    refreshed: int = 64
-    """With encoder.kind places: further frames whose stored places an update brings up to date."""
+    painting_weight: float = 0.0
+    """With encoder.kind places: weight of painting the frames again from their places, beside the critic's loss."""
     shift: int = 4
     """Largest random shift in pixels; 0 turns augmentation off."""
     head_layers: int = 3
@@ -208,7 +210,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "batch_size", "n_step", "updates_per_step", "update_every", "actor_every", "target_every")
-        at_least(1, self, "projector_dim", "projector_hidden", "prediction_hidden", "painted", "refreshed")
+        at_least(1, self, "projector_dim", "projector_hidden", "prediction_hidden")
         at_least(1, self, "head_width")
         at_least(2, self, "head_layers")
         at_least(0, self, "shift")
@@ -221,11 +223,19 @@ class AgentConfig:
             if getattr(self, name) is not None:
                 positive(self, name)
         share(self, "late_from", "discount", "critic_tau", "byol_momentum", "adam_beta1", "adam_beta2")
-        for name in ("weight_decay", "contrastive_weight", "prediction_weight"):
+        for name in ("weight_decay", "contrastive_weight", "prediction_weight", "painting_weight"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"agent.{name} cannot be negative")
         if not self.log_std_min < self.log_std_max:
             raise ConfigError(f"agent.log_std_min {self.log_std_min} must be below log_std_max {self.log_std_max}")
+        if self.update_every_frames is not None:
+            at_least(1, self, "update_every_frames")
+
+    def steps_between_updates(self, action_repeat: int) -> int:
+        """Steps between two rounds of updates of a task with this action repeat."""
+        if self.update_every_frames is None:
+            return self.update_every
+        return max(1, self.update_every_frames // action_repeat)
 
 
 @dataclass(frozen=True)
@@ -359,9 +369,10 @@ class Config:
                 "encoder.kind resnet50 learns from stored features, which cannot be shifted: it needs agent.shift 0 and"
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
-
-        if self.encoder.kind == "places" and self.agent.contrastive:
-            raise ConfigError("encoder.kind places learns by painting, without a contrast: set agent.contrastive off")
+        if self.encoder.kind != "places" and self.agent.painting_weight:
+            raise ConfigError(
+                f"agent.painting_weight is for encoder.kind places, not {self.encoder.kind}: leave it out"
+            )
         if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
             raise ConfigError(
                 "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
@@ -390,11 +401,11 @@ ADDED_LATER = {
     "config.encoder.background",
     "config.agent.kind",
     "config.agent.update_every",
+    "config.agent.update_every_frames",
     "config.agent.contrastive_target",
     "config.agent.rewards",
     "config.agent.rate_schedule",
-    "config.agent.painted",
-    "config.agent.refreshed",
+    "config.agent.painting_weight",
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",

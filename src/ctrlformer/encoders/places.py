@@ -1,7 +1,7 @@
-"""Places: each task's policy token asks a shared feature map where things are, in every frame of the stack.
+"""Places: each task's policy token asks a shared map of the stacked frames where things are.
 
-It learns by itself, without rewards: from the places that the token finds, the frame must be painted again. Actor and
-critics read places and their changes from frame to frame, and send no gradient back.
+A map is the same function everywhere in the picture and a position is a number, so that what is learned of a target at
+some places holds at others. Features are positions; they learn from the critics, and from painting the frames again.
 """
 
 from __future__ import annotations
@@ -14,50 +14,51 @@ from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.contract import Encoder, Tokens
-from ctrlformer.encoders.ctrlformer import FineMap, PatchEmbedding
-from ctrlformer.errors import ConfigError
-from ctrlformer.nn.feature_statistics import FeatureStatistics
 from ctrlformer.nn.places import Painter, PlaceReader
-from ctrlformer.nn.transformer import initialise
-from ctrlformer.replay.stack_kernel import CHANNELS
+from ctrlformer.nn.transformer import channels_last, initialise
 
 
 class PlacesEncoder(Encoder):
-    """A policy token is K questions; features are the answers' places in the newest frame, and how they changed."""
+    """A policy token is K questions; features are their answers: x, y and presence of each."""
 
     SHARPNESS = 2.0  # of the questions at the start
-    ANSWER = 3  # numbers of an answer: x, y, presence
+    ANSWER = 3  # numbers of an answer
+    STRIDED = 2  # convolutions of stride 2 before the map
     PAINT_STRIDE = 2  # pixels of a frame for one of its painted picture
 
     def __init__(self, config: EncoderConfig, shape: tuple[int, int, int]) -> None:
         super().__init__(config, shape)
         height, width, channels = shape
-        if height % config.patch_size or width % config.patch_size:
-            raise ConfigError(f"encoder.patch_size {config.patch_size} does not divide env.image_size {height}")
-        self.stack = channels // CHANNELS
-        self.statistics = self._new_statistics((height, width, CHANNELS))  # of single frames
-        self.embed = PatchEmbedding(config.patch_size, CHANNELS, config.stem_width)
-        self.map = FineMap(config.stem_width, config.stem_convs)
-        self.reader = PlaceReader((height // config.patch_size, width // config.patch_size))
-        self.painter = Painter(height // self.PAINT_STRIDE)
+        self.map = self._make_map(channels)
+        shrink = 2**self.STRIDED
+        self.grid = (-(-height // shrink), -(-width // shrink))
+        self.reader = PlaceReader(self.grid)
+        self.painter = Painter(height // self.PAINT_STRIDE, channels)
         self.policy_tokens = nn.ParameterList()  # (K, C + 1) each
-        self.brushes = nn.ParameterList()  # (K, 4) each
-        self.answers = config.questions * self.ANSWER  # numbers that tell a frame
-        self.features = self.contrastive_dim = self.stack * self.answers
+        self.brushes = nn.ParameterList()  # (K, channels + 1) each
+        self.features = self.contrastive_dim = config.questions * self.ANSWER
         self.projection = config.feature_dim
-        self.standardise = FeatureStatistics(self.features)
         initialise(self, config.init)
-        if config.init == "orthogonal":  # elsewhere the patch map is a convolution, which gets ReLU's gain
-            self.embed.linear.weight.data.mul_(nn.init.calculate_gain("relu"))
+
+    def _make_map(self, channels: int) -> nn.Sequential:
+        """3x3 convolutions with a ReLU after each: two of stride 2, the first at half the width, then `stem_convs`."""
+        width = self.config.stem_width
+        widths = [max(width // 2, 1)] + [width] * (1 + self.config.stem_convs)
+        layers: list[nn.Module] = []
+        for depth, out in enumerate(widths):
+            layers += [nn.Conv2d(channels, out, 3, stride=2 if depth < self.STRIDED else 1, padding=1), nn.ReLU()]
+            channels = out
+        convolutions = nn.Sequential(*layers)
+        channels_last(convolutions)
+        return convolutions
 
     def add_task(self, copy_from: int | None = None) -> list[nn.Parameter]:
         super().add_task(copy_from)
-        self.standardise.add_task(copy_from)
         if copy_from is None:
             token, brushes = self._new_questions(), self.painter.new_brushes(self.config.questions)
         else:
             token, brushes = (kept[copy_from].detach().clone() for kept in (self.policy_tokens, self.brushes))
-        device = self.embed.linear.weight.device
+        device = next(self.map.parameters()).device
         new = [nn.Parameter(token.to(device)), nn.Parameter(brushes.to(device))]
         self.policy_tokens.append(new[0])
         self.brushes.append(new[1])
@@ -69,35 +70,27 @@ class PlacesEncoder(Encoder):
         return torch.cat([asked, torch.zeros(self.config.questions, 1)], dim=1)
 
     def encode(self, observation: Tensor, task: int) -> Tokens:
-        places = self.places(self.frames(observation), task)  # (B S, K, 3)
-        features: Tensor = self.standardise(self.changes(places.reshape(-1, self.stack, self.answers)), task)
+        cells = self.cells(observation, task)
+        with torch.autocast(cells.device.type, enabled=False):  # a place in bf16 would be off by a pixel
+            features = self.reader(self.policy_tokens[task], cells.float()).flatten(1)  # (B, 3K)
         return Tokens(features, features)
 
-    def frames(self, observation: Tensor) -> Tensor:
-        """Stacks (B, H, W, 3S) to single frames (B S, H, W, 3), oldest first."""
-        batch, height, width, _ = observation.shape
-        frames = observation.reshape(batch, height, width, self.stack, CHANNELS).permute(0, 3, 1, 2, 4)
-        return frames.reshape(-1, height, width, CHANNELS)
+    def cells(self, observation: Tensor, task: int) -> Tensor:
+        """uint8 (B, H, W, C) to the map (B, h, w, C')."""
+        cells: Tensor = self.map(self._centred(observation, task).permute(0, 3, 1, 2))
+        return cells.permute(0, 2, 3, 1)
 
-    def cells(self, frames: Tensor, task: int) -> Tensor:
-        """Frames (N, H, W, 3) to the feature map (N, h, w, C)."""
-        mean = None if self.statistics is None else self.statistics.mean[task]
-        cells: Tensor = self.map(self.embed(frames, mean, self.pixel_scale(task)))
-        return cells
+    def _centred(self, observation: Tensor, task: int) -> Tensor:
+        """Background subtracted, in units of what strays from it; bytes are exact in bf16, at half the memory."""
+        dtype = torch.bfloat16 if self.bf16 else torch.float32
+        x = observation.to(dtype)
+        if self.statistics is not None:
+            x = x.sub_(self.statistics.mean[task].to(dtype))
+        return x.mul_(torch.as_tensor(self.pixel_scale(task), dtype=dtype, device=x.device))
 
-    def places(self, frames: Tensor, task: int) -> Tensor:
-        """Frames (N, H, W, 3) to the answers (N, K, 3)."""
-        answers: Tensor = self.reader(self.policy_tokens[task], self.cells(frames, task))
-        return answers
-
-    def changes(self, answers: Tensor) -> Tensor:
-        """Answers of stacks (B, S, 3K) to (B, S 3K): those of the newest frame, and the differences before it."""
-        return torch.cat([answers[:, -1:], answers[:, 1:] - answers[:, :-1]], dim=1).flatten(1)
-
-    def painting_loss(self, places: Tensor, frames: Tensor, task: int) -> Tensor:
-        """Squared error of the frames (N, H, W, 3) painted from their places (N, K, 3), centred and at half size."""
-        mean = 0.0 if self.statistics is None else self.statistics.mean[task]
-        centred = (frames.float() - mean) * self.pixel_scale(task)
-        wanted = F.avg_pool2d(centred.permute(0, 3, 1, 2), self.PAINT_STRIDE)
+    def painting_loss(self, features: Tensor, observation: Tensor, task: int) -> Tensor:
+        """Squared error of the frames (B, H, W, C) painted from their places (B, 3K), centred and at half size."""
+        places = features.unflatten(1, (-1, self.ANSWER))  # (B, K, 3)
+        wanted = F.avg_pool2d(self._centred(observation, task).permute(0, 3, 1, 2).float(), self.PAINT_STRIDE)
         loss: Tensor = (self.painter(places, self.brushes[task]) - wanted).square().mean()
         return loss

@@ -62,16 +62,15 @@ def _maps(agent: SacAgent, task: str, observations: NDArray[np.uint8]) -> Tensor
 
 
 def _asked(agent: SacAgent, encoder: PlacesEncoder, pixels: Tensor, task: int) -> Tensor:
-    """Where the token's questions look in the newest frame, each weighed by how much of it is there and by how strongly
-    its place acts on the value: (B, 1, h, w)."""
+    """Where the token's questions look, each weighed by how strongly its answer acts on the value: (B, 1, h, w)."""
     with torch.no_grad():
-        cells = encoder.cells(pixels[..., -CHANNELS:], task)
+        cells = encoder.cells(pixels, task)
         attention = encoder.reader.logits(encoder.policy_tokens[task], cells).softmax(-1)  # (B, K, N)
         features = encoder(pixels, task).policy
     with torch.enable_grad():
         features.requires_grad_(True)
-        (gradient,) = torch.autograd.grad(agent.value(agent.tasks[task], features).sum(), features)  # (B, S K 3)
-    acts = gradient.unflatten(1, (encoder.stack, encoder.config.questions, -1)).square().sum((1, 3)).sqrt()  # (B, K)
+        (gradient,) = torch.autograd.grad(agent.value(agent.tasks[task], features).sum(), features)  # (B, 3K)
+    acts = gradient.unflatten(1, (encoder.config.questions, -1)).norm(dim=2)  # (B, K)
     return torch.einsum("bk,bkn->bn", acts, attention).view(len(pixels), 1, *cells.shape[1:3])
 
 

@@ -50,26 +50,25 @@ class PlaceReader(nn.Module):
 class Painter(nn.Module):
     """Paints K places as soft spots of a colour and width of their own, onto a picture of `size` pixels a side."""
 
-    CHANNELS = 3
     FIRST_WIDTH = 0.25  # of a spot, where the picture reaches from -1 to 1
     FIRST_COLOURS = 0.1
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, channels: int) -> None:
         super().__init__()
-        self.size = size
+        self.size, self.channels = size, channels
         self.register_buffer("pixels", torch.linspace(-1, 1, size), persistent=False)
         self.pixels: Tensor
 
     def new_brushes(self, count: int) -> Tensor:
-        """(K, 4): a random colour, and the logarithm of the width."""
-        colours = self.FIRST_COLOURS * torch.randn(count, self.CHANNELS)
+        """(K, C + 1): a random colour, and the logarithm of the width."""
+        colours = self.FIRST_COLOURS * torch.randn(count, self.channels)
         return torch.cat([colours, torch.full((count, 1), math.log(self.FIRST_WIDTH))], dim=1)
 
     def forward(self, places: Tensor, brushes: Tensor) -> Tensor:
-        """Places (B, K, 3) to the picture (B, 3, size, size): the sum of all spots."""
-        colours, width = brushes[:, : self.CHANNELS], brushes[:, self.CHANNELS :].exp()
+        """Places (B, K, 3) to the picture (B, C, size, size): the sum of all spots."""
+        colours, width = brushes[:, : self.channels], brushes[:, self.channels :].exp()
         x, y, presence = (part[..., None] for part in places.unbind(-1))  # (B, K, 1) each
         along = presence * torch.exp(-0.5 * ((x - self.pixels) / width).square())  # (B, K, W)
         down = torch.exp(-0.5 * ((y - self.pixels) / width).square())  # (B, K, H)
-        coloured = (down[:, :, None] * colours[None, :, :, None]).flatten(2)  # (B, K, 3H)
-        return (coloured.transpose(1, 2) @ along).view(len(places), self.CHANNELS, self.size, self.size)
+        coloured = (down[:, :, None] * colours[None, :, :, None]).flatten(2)  # (B, K, C H)
+        return (coloured.transpose(1, 2) @ along).view(len(places), self.channels, self.size, self.size)

@@ -42,18 +42,6 @@ class Batch(NamedTuple):
     next_observation: Tensor  # the same for W shifts of the state after those steps
 
 
-class Transitions(NamedTuple):
-    """Steps of the past whose observations are told by slots of the ring, beside some single frames."""
-
-    slots: Tensor  # (B, stack) int64  frames of s, oldest first
-    action: Tensor  # (B, A) float32
-    reward: Tensor  # (B,) float32  as in `Batch`
-    discount: Tensor  # (B,) float32
-    next_slots: Tensor  # (B, stack) int64
-    frames: Tensor  # (N, 84, 84, 3) uint8  the newest, then random ones
-    frame_slots: Tensor  # (N,) int64
-
-
 class Sequences(NamedTuple):
     """Stretches of the past, each within one episode; its memory belongs to nobody else."""
 
@@ -234,29 +222,6 @@ class Replay:
             reward=to_device(reward, self._device),
             discount=to_device(bootstrap, self._device),
             next_observation=observations[views:],
-        )
-
-    def transitions(
-        self, rng: np.random.Generator, batch_size: int, n_step: int, discount: float, newest: int, frames: int
-    ) -> Transitions:
-        """Steps drawn as `sample` draws them, without pixels; with the `newest` frames and `frames` random ones."""
-        if not len(self):
-            raise RuntimeError("Replay.transitions on an empty replay: add a step first")
-        step = rng.integers(self._oldest, self._steps, size=batch_size)  # (B,)
-        place = step % self._capacity
-        reward, bootstrap, after = self._returns(step, n_step, discount)
-        chosen = rng.integers(self._first_needed(), self._frames, size=frames)
-        last = np.arange(max(self._frames - newest, self._first_needed()), self._frames)
-        frame_slots = np.concatenate([last, chosen]) % self._slots  # (N,)
-        episode = self._episode_of[place]
-        return Transitions(
-            slots=to_device(self._stack_slots(self._frame_of[place], episode), self._device),
-            action=to_device(self._action[place], self._device),
-            reward=to_device(reward, self._device),
-            discount=to_device(bootstrap, self._device),
-            next_slots=to_device(self._stack_slots(after, episode), self._device),
-            frames=self._ring.stacks(frame_slots[:, None], np.zeros((len(frame_slots), 2), np.int64)),
-            frame_slots=to_device(frame_slots, self._device),
         )
 
     def sequences(self, rng: np.random.Generator, batch_size: int, length: int) -> Sequences:

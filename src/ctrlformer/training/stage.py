@@ -186,7 +186,7 @@ class StageOpener:
             batches=BatchPrefetcher(replay, rng, agent.draw, settings.updates_per_step, sampler),
             rng=rng,
             random_start=transfer.random_start or not agent.has_copied_heads(env.task),
-            update_every=settings.update_every,
+            update_every=settings.steps_between_updates(env.action_repeat),
         )
 
     def _restore(self, lane: Lane, saved: SavedLane) -> None:
