@@ -56,8 +56,8 @@ class EncoderConfig:
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
     stem_convs: int = 0
-    """3x3 convolutions of stride 1: at the full grid of patches, before the conv stem's strided ones; with places, after
-    its two strided ones."""
+    """3x3 convolutions of stride 1: at the full grid of patches, before the conv stem's strided ones; with places,
+    after its two strided ones."""
     patch_size: int = 6
     """Side of a patch in pixels."""
     stem_width: int = 32

@@ -90,7 +90,7 @@ class PlacesEncoder(Encoder):
 
     def painting_loss(self, features: Tensor, observation: Tensor, task: int) -> Tensor:
         """Squared error of the frames (B, H, W, C) painted from their places (B, 3K), centred and at half size."""
-        places = features.unflatten(1, (-1, self.ANSWER))  # (B, K, 3)
+        places = features.reshape(len(features), -1, self.ANSWER)  # (B, K, 3)
         wanted = F.avg_pool2d(self._centred(observation, task).permute(0, 3, 1, 2).float(), self.PAINT_STRIDE)
         loss: Tensor = (self.painter(places, self.brushes[task]) - wanted).square().mean()
         return loss
