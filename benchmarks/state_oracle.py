@@ -187,10 +187,8 @@ def oracle_line(
 
 def updates_due(config: Config, steps: int) -> int:
     """Updates that follow so many steps."""
-    every = config.agent.steps_between_updates(action_repeat(config.tasks[0]))
-    if steps < config.training.seed_steps or steps % every:
-        return 0
-    return config.agent.updates_per_step
+    every, updates = config.agent.update_rounds(action_repeat(config.tasks[0]))
+    return updates if steps >= config.training.seed_steps and steps % every == 0 else 0
 
 
 def collect(

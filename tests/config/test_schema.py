@@ -94,3 +94,11 @@ def test_a_run_from_before_dreamer_is_read_as_it_was() -> None:
     data = json.loads(to_json(PRESETS["compact"]))
     del data["dreamer"], data["agent"]["kind"], data["agent"]["update_every"]
     assert from_json(json.dumps(data)) == PRESETS["compact"]
+
+
+@pytest.mark.parametrize(("repeat", "rounds"), [(1, (8, 1)), (2, (4, 1)), (3, (2, 1)), (8, (1, 1)), (16, (1, 2))])
+def test_updates_counted_by_frames_are_as_many_whatever_the_action_repeat(repeat: int, rounds: tuple[int, int]) -> None:
+    assert AgentConfig(frames_per_update=8).update_rounds(repeat) == rounds
+    assert AgentConfig(update_every=3, updates_per_step=2).update_rounds(repeat) == (3, 2)
+    with pytest.raises(ConfigError, match="frames_per_update"):
+        AgentConfig(frames_per_update=0)

@@ -18,7 +18,7 @@ SMALL = SETTINGS | {
     "encoder.questions": 4,
     "encoder.feature_dim": 8,
     "agent.head_width": 16,
-    "agent.update_every_frames": 1,
+    "agent.frames_per_update": 1,
 }
 
 

@@ -160,9 +160,9 @@ class AgentConfig:
     """Gradient updates in a round."""
     update_every: int = 1
     """Steps between two rounds of updates."""
-    update_every_frames: int | None = None
-    """Frames between two rounds of updates, but at least one step: as many updates whatever the action repeat; none:
-    update_every steps."""
+    frames_per_update: int | None = None
+    """Frames for each update whatever the action repeat, in place of updates_per_step and update_every: several updates
+    a step where it has more frames, or one in several steps."""
     actor_every: int = 2
     """Updates between two updates of actor and temperature."""
     target_every: int = 2
@@ -228,14 +228,14 @@ class AgentConfig:
                 raise ConfigError(f"agent.{name} cannot be negative")
         if not self.log_std_min < self.log_std_max:
             raise ConfigError(f"agent.log_std_min {self.log_std_min} must be below log_std_max {self.log_std_max}")
-        if self.update_every_frames is not None:
-            at_least(1, self, "update_every_frames")
+        if self.frames_per_update is not None:
+            at_least(1, self, "frames_per_update")
 
-    def steps_between_updates(self, action_repeat: int) -> int:
-        """Steps between two rounds of updates of a task with this action repeat."""
-        if self.update_every_frames is None:
-            return self.update_every
-        return max(1, self.update_every_frames // action_repeat)
+    def update_rounds(self, action_repeat: int) -> tuple[int, int]:
+        """Steps between two rounds of updates of a task with this action repeat, and updates in a round."""
+        if self.frames_per_update is None:
+            return self.update_every, self.updates_per_step
+        return max(1, self.frames_per_update // action_repeat), max(1, action_repeat // self.frames_per_update)
 
 
 @dataclass(frozen=True)
@@ -401,7 +401,7 @@ ADDED_LATER = {
     "config.encoder.background",
     "config.agent.kind",
     "config.agent.update_every",
-    "config.agent.update_every_frames",
+    "config.agent.frames_per_update",
     "config.agent.contrastive_target",
     "config.agent.rewards",
     "config.agent.rate_schedule",

@@ -62,7 +62,9 @@ def batch_bytes(config: Config) -> int:
     settings = config.agent
     shown = 4 if settings.q_regularisation else 3 if settings.contrastive else 2
     frames = config.dreamer.sequence_length if settings.kind == "dreamer" else shown * config.env.frame_stack
-    return HELD * settings.updates_per_step * settings.batch_size * frames * stored_frame(config).bytes
+    repeats = [config.env.action_repeat or action_repeat(task) for task in config.all_tasks]
+    updates = max(settings.update_rounds(repeat)[1] for repeat in repeats)
+    return HELD * updates * settings.batch_size * frames * stored_frame(config).bytes
 
 
 def remembered_bytes(config: Config, device: torch.device) -> int:

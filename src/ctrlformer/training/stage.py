@@ -177,16 +177,17 @@ class StageOpener:
         """`place` is the numbers of the stage and of the lane in it: seeds follow from it."""
         agent, settings, transfer = self._agent, self._config.agent, self._config.stages[place[0]].transfer
         rng = np.random.default_rng((self._config.seed, *place))
+        update_every, updates = settings.update_rounds(env.action_repeat)
         return Lane(
             task=env.task,
             progress=TaskProgress(),
             eval_env=eval_env,
             replay=replay,
             collector=Collector(agent, env, replay, (self._config.seed, *place), read=agent.reader.read),
-            batches=BatchPrefetcher(replay, rng, agent.draw, settings.updates_per_step, sampler),
+            batches=BatchPrefetcher(replay, rng, agent.draw, updates, sampler),
             rng=rng,
             random_start=transfer.random_start or not agent.has_copied_heads(env.task),
-            update_every=settings.steps_between_updates(env.action_repeat),
+            update_every=update_every,
         )
 
     def _restore(self, lane: Lane, saved: SavedLane) -> None:
