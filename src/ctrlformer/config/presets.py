@@ -181,6 +181,36 @@ PLACES = replace(
     training=replace(COMPACT.training, seed_steps=250, precision="auto"),
 )
 
+# A candidate for compact: policy tokens read a map of convolutions cell by cell, and self-prediction goes beside the
+# critics' loss (docs/results.md).
+CONV = replace(
+    COMPACT,
+    preset="conv",
+    env=EnvConfig(image_size=64),
+    encoder=EncoderConfig(kind="conv", patch_size=4, dim=64, feature_dim=64, init="orthogonal", normalise_pixels=True),
+    agent=AgentConfig(
+        batch_size=128,
+        learning_rate=1e-3,
+        late_learning_rate=1e-4,
+        rate_schedule="linear",
+        weight_decay=0.0,
+        rewards="frame",
+        discount=0.98,
+        prediction=True,
+        frames_per_update=4,
+        actor_every=1,
+        target_every=1,
+        critic_tau=0.05,
+        target_encoder="online",
+        q_regularisation=False,
+        contrastive=False,
+        shift=3,
+        head_width=256,
+        head_norm=True,
+    ),
+    training=replace(COMPACT.training, seed_steps=250, eval_episodes=10, precision="auto"),
+)
+
 # For tests: every part real, everything small.
 TINY = replace(
     COMPACT,
@@ -200,10 +230,8 @@ TINY = replace(
     ),
 )
 
-PRESETS = {
-    config.preset: config
-    for config in (COMPACT, PLACES, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
-}
+_ALL = (COMPACT, CONV, PLACES, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+PRESETS = {config.preset: config for config in _ALL}
 
 
 def preset(name: str) -> Config:

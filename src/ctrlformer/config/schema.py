@@ -49,8 +49,9 @@ class EnvConfig:
 class EncoderConfig:
     """From stacked frames to one policy token per task and one contrastive token."""
 
-    kind: Literal["ctrlformer", "places", "cnn", "resnet50"] = "ctrlformer"
-    """ctrlformer: the paper's pyramid Vision Transformer; places: policy tokens ask a map of convolutions where things
+    kind: Literal["ctrlformer", "conv", "places", "cnn", "resnet50"] = "ctrlformer"
+    """ctrlformer: the paper's pyramid Vision Transformer; conv: strided convolutions to a small map, of which a
+    policy token reads every cell by weights of its own; places: policy tokens ask a map of convolutions where things
     are; cnn: DrQ's four convolutions; resnet50: one trained layer on what a frozen ImageNet ResNet-50 makes of each
     frame."""
     stem: Literal["patch", "conv"] = "patch"
@@ -116,7 +117,7 @@ class EncoderConfig:
         at_most(1024, self, "questions")
         if self.kind == "ctrlformer" and self.stem == "patch" and self.stem_convs:
             raise ConfigError("encoder.stem_convs needs encoder.stem conv, or encoder.kind places")
-        if self.dim % self.heads:
+        if self.kind == "ctrlformer" and self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         positive(self, "position_scale")
         if self.weights is not None and self.kind != "resnet50":
@@ -187,8 +188,8 @@ class AgentConfig:
     projector_ends_in_norm: bool = False
     """Whether the projector has one more batch norm at its end."""
     prediction: bool = False
-    """Temporal contrast beside the critic's loss: features and action must tell which of the batch's next features
-    follows (InfoNCE), and the reward. It needs no further encoder pass."""
+    """Self-prediction beside the critic's loss: features and action must tell the next features, standardised over the
+    batch, and the reward. It needs no further encoder pass."""
     prediction_weight: float = 1.0
     prediction_hidden: int = 256
     """Hidden width of the map from features and action to the prediction."""

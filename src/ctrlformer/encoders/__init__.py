@@ -7,6 +7,7 @@ import torch
 from ctrlformer.config import EncoderConfig, EnvConfig
 from ctrlformer.encoders.cnn import CnnEncoder
 from ctrlformer.encoders.contract import Encoder, Tokens
+from ctrlformer.encoders.conv import ConvEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import FrameReader, PictureReader, ResNetReader
 from ctrlformer.encoders.places import PlacesEncoder
@@ -14,6 +15,7 @@ from ctrlformer.encoders.resnet import ResNetEncoder, resnet_features
 
 __all__ = [
     "CnnEncoder",
+    "ConvEncoder",
     "CtrlFormerEncoder",
     "Encoder",
     "FrameReader",
@@ -30,7 +32,7 @@ def make_encoder(config: EncoderConfig, env: EnvConfig) -> Encoder:
     if config.kind == "resnet50":
         return ResNetEncoder(config, (env.frame_stack, resnet_features(config.resnet_width)))
     shape = (env.image_size, env.image_size, 3 * env.frame_stack)
-    kinds = {"cnn": CnnEncoder, "places": PlacesEncoder, "ctrlformer": CtrlFormerEncoder}
+    kinds = {"cnn": CnnEncoder, "conv": ConvEncoder, "places": PlacesEncoder, "ctrlformer": CtrlFormerEncoder}
     return kinds[config.kind](config, shape)
 
 

@@ -77,20 +77,12 @@ class PlacesEncoder(Encoder):
 
     def cells(self, observation: Tensor, task: int) -> Tensor:
         """uint8 (B, H, W, C) to the map (B, h, w, C')."""
-        cells: Tensor = self.map(self._centred(observation, task).permute(0, 3, 1, 2))
+        cells: Tensor = self.map(self.centred(observation, task).permute(0, 3, 1, 2))
         return cells.permute(0, 2, 3, 1)
-
-    def _centred(self, observation: Tensor, task: int) -> Tensor:
-        """Background subtracted, in units of what strays from it; bytes are exact in bf16, at half the memory."""
-        dtype = torch.bfloat16 if self.bf16 else torch.float32
-        x = observation.to(dtype)
-        if self.statistics is not None:
-            x = x.sub_(self.statistics.mean[task].to(dtype))
-        return x.mul_(torch.as_tensor(self.pixel_scale(task), dtype=dtype, device=x.device))
 
     def painting_loss(self, features: Tensor, observation: Tensor, task: int) -> Tensor:
         """Squared error of the frames (B, H, W, C) painted from their places (B, 3K), centred and at half size."""
         places = features.reshape(len(features), -1, self.ANSWER)  # (B, K, 3)
-        wanted = F.avg_pool2d(self._centred(observation, task).permute(0, 3, 1, 2).float(), self.PAINT_STRIDE)
+        wanted = F.avg_pool2d(self.centred(observation, task).permute(0, 3, 1, 2).float(), self.PAINT_STRIDE)
         loss: Tensor = (self.painter(places, self.brushes[task]) - wanted).square().mean()
         return loss

@@ -13,6 +13,7 @@ from torch import Tensor
 from ctrlformer.agents import SacAgent
 from ctrlformer.encoders import Encoder
 from ctrlformer.encoders.cnn import CnnEncoder
+from ctrlformer.encoders.conv import ConvEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import ResNetReader
 from ctrlformer.encoders.places import PlacesEncoder
@@ -24,6 +25,7 @@ METHODS = {
     "ctrlformer": "attention rollout",
     "places": "places that are asked for",
     "cnn": "Grad-CAM",
+    "conv": "Grad-CAM",
     "resnet50": "Grad-CAM",
 }
 TOGETHER = 32  # observations in one pass
@@ -56,7 +58,7 @@ def _maps(agent: SacAgent, task: str, observations: NDArray[np.uint8]) -> Tensor
         return rollout_map(encoder, torch.from_numpy(observations).to(agent.device), index)
     if isinstance(encoder, PlacesEncoder):
         return to_picture(_asked(agent, encoder, torch.from_numpy(observations).to(agent.device), index), size)
-    if isinstance(encoder, CnnEncoder):
+    if isinstance(encoder, CnnEncoder | ConvEncoder):
         return to_picture(_cnn_cam(agent, encoder, torch.from_numpy(observations).to(agent.device), index), size)
     return to_picture(_resnet_cam(agent, observations, index), size)
 
@@ -90,7 +92,7 @@ def _value(agent: SacAgent, observations: Tensor, task: int) -> Tensor:
     return agent.value(agent.tasks[task], agent.encoder(observations, task).policy).sum()
 
 
-def _cnn_cam(agent: SacAgent, encoder: CnnEncoder, pixels: Tensor, task: int) -> Tensor:
+def _cnn_cam(agent: SacAgent, encoder: CnnEncoder | ConvEncoder, pixels: Tensor, task: int) -> Tensor:
     """Of the last convolution."""
     found: list[Tensor] = []
     handle = encoder.convolutions.register_forward_hook(lambda _, __, output: found.append(output))

@@ -97,12 +97,15 @@ class Predictor(nn.Module):
 
     def __init__(self, features: int, action_dim: int, hidden: int) -> None:
         super().__init__()
-        self.layers = mlp(features + action_dim, hidden, features + 1, layers=2, norm=True)
+        self.change = mlp(features + action_dim, hidden, features, layers=3, norm=True)
+        self.following = nn.Linear(features, features)
+        self.reward = mlp(features + action_dim, hidden, 1, layers=3, norm=True)
 
     def forward(self, features: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, F), (B, A) to the next features (B, F) and the reward (B,)."""
-        out = self.layers(torch.cat([features, action], dim=-1))
-        return out[:, :-1], out[:, -1]
+        """(B, F), (B, A) to the next features (B, F) and the reward (B,), both standardised."""
+        x = torch.cat([features, action], dim=-1)
+        following: Tensor = self.following(features + self.change(x))
+        return following, self.reward(x).squeeze(-1)
 
 
 def projector(inputs: int, hidden: int, outputs: int, ends_in_norm: bool = False) -> nn.Sequential:

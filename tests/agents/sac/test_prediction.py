@@ -1,8 +1,7 @@
-"""The temporal contrast: which of the batch's next features follows, and what the step earns."""
+"""Self-prediction: the next features, and what the step earns."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -43,13 +42,12 @@ def batch_for(agent: SacAgent, seed: int = 0) -> Batch:
     return Batch(frames(views), *numbers, torch.full((B,), 0.97), frames(next_views))
 
 
-def test_info_nce_is_log_b_for_a_guess_and_small_for_the_truth() -> None:
+def test_the_prediction_s_loss_is_the_share_that_is_not_explained_whatever_the_features_size() -> None:
     following = torch.randn(B, 16, generator=torch.Generator().manual_seed(0))
-    keys = losses.standardised(following, 1e-2)
-    assert float(losses.info_nce(torch.zeros_like(following), following)) == pytest.approx(math.log(B))
-    assert float(losses.info_nce(10 * keys, following)) < 0.01
-    expected = -torch.log_softmax(keys @ keys.T / 4, -1).diagonal().mean()
-    torch.testing.assert_close(losses.info_nce(keys, following), expected)
+    wanted = losses.standardised(following, 1e-2)
+    for size in (1.0, 30.0):
+        assert float(losses.prediction_loss(torch.zeros_like(wanted), size * following)) == pytest.approx(1.0)
+        assert float(losses.prediction_loss(wanted, size * following)) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_reward_s_loss_is_the_share_that_is_not_explained() -> None:

@@ -328,7 +328,7 @@ class SacAgent(Learner[TaskHeads]):
         with torch.no_grad():
             truly = project(features.next_policy[0])  # (B, F)
         return {
-            "prediction_loss": losses.info_nce(following, truly),
+            "prediction_loss": losses.prediction_loss(following, truly),
             "reward_loss": losses.reward_loss(predicted_reward, reward),
         }
 

@@ -53,13 +53,11 @@ def byol_loss(prediction: Tensor, projection: Tensor, kind: str = "cosine") -> T
     return (2 - 2 * F.cosine_similarity(prediction, projection, dim=-1)).mean()
 
 
-def info_nce(prediction: Tensor, following: Tensor) -> Tensor:
-    """Beyond the paper: which of the batch's next features (B, F) follows each prediction (B, F)? The cross-entropy of
-    van den Oord et al. 2018, Equation 4; every other transition of the batch is a negative."""
+def prediction_loss(prediction: Tensor, following: Tensor) -> Tensor:
+    """Beyond the paper: squared error of the next features (B, F), standardised over the batch: features that shrink
+    or agree would gain nothing by it."""
     same_shape(prediction, following)
-    keys = standardised(following, 1e-2)
-    logits = prediction @ keys.T / math.sqrt(keys.shape[1])  # (B, B)
-    return F.cross_entropy(logits, torch.arange(len(keys), device=keys.device))
+    return (prediction - standardised(following, 1e-2)).square().mean()
 
 
 def reward_loss(prediction: Tensor, reward: Tensor) -> Tensor:
