@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctrlformer.config import AgentConfig, Config, EnvConfig, TrainingConfig, differences, from_json, to_json
-from ctrlformer.config.presets import PRESETS
+from ctrlformer.config.presets import PRESETS, preset
 from ctrlformer.errors import ConfigError
 
 configs = st.builds(
@@ -52,7 +52,7 @@ def edited(path: str, value: Any) -> str:
         ("agent.batch_size", True, r"agent\.batch_size: expected int"),
         ("agent.batch_size", 0, r"agent\.batch_size is 0"),
         ("agent.learning_rate", -1.0, r"agent\.learning_rate is -1\.0"),
-        ("encoder.kind", "rnn", "not one of ctrlformer, conv, places, cnn"),
+        ("encoder.kind", "rnn", "not one of ctrlformer, conv, cnn"),
         ("encoder.heads", 5, "not a multiple"),
         ("encoder", [], "expected an object"),
         ("tasks", "cartpole", "expected a list"),
@@ -102,3 +102,10 @@ def test_updates_counted_by_frames_are_as_many_whatever_the_action_repeat(repeat
     assert AgentConfig(update_every=3, updates_per_step=2).update_rounds(repeat) == (3, 2)
     with pytest.raises(ConfigError, match="frames_per_update"):
         AgentConfig(frames_per_update=0)
+
+
+def test_settings_that_are_gone_are_no_obstacle_to_reading_a_run_that_has_them() -> None:
+    config = preset("tiny")
+    data = json.loads(to_json(config))
+    data["encoder"]["questions"], data["agent"]["painting_weight"] = 32, 0.0
+    assert from_json(json.dumps(data)) == config

@@ -145,42 +145,6 @@ COMPACT = replace(
     training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )
 
-# A candidate for compact: places in place of the pyramid, painting beside the critics' loss (docs/results.md).
-PLACES = replace(
-    COMPACT,
-    preset="places",
-    env=EnvConfig(image_size=64),
-    encoder=EncoderConfig(
-        kind="places",
-        stem_width=32,
-        stem_convs=2,
-        questions=64,
-        init="orthogonal",
-        normalise_pixels=True,
-    ),
-    agent=AgentConfig(
-        batch_size=128,
-        learning_rate=1e-3,
-        late_learning_rate=2.5e-4,
-        rate_schedule="linear",
-        weight_decay=0.0,
-        rewards="frame",
-        discount=0.98,
-        painting_weight=1.0,
-        frames_per_update=8,
-        actor_every=1,
-        target_every=1,
-        critic_tau=0.05,
-        target_encoder="online",
-        q_regularisation=False,
-        contrastive=False,
-        shift=6,
-        head_width=256,
-        head_norm=True,
-    ),
-    training=replace(COMPACT.training, seed_steps=250, precision="auto"),
-)
-
 # A candidate for compact: policy tokens read a map of convolutions cell by cell, and self-prediction goes beside the
 # critics' loss (docs/results.md).
 CONV = replace(
@@ -230,7 +194,7 @@ TINY = replace(
     ),
 )
 
-_ALL = (COMPACT, CONV, PLACES, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+_ALL = (COMPACT, CONV, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
 PRESETS = {config.preset: config for config in _ALL}
 
 

@@ -49,20 +49,18 @@ class EnvConfig:
 class EncoderConfig:
     """From stacked frames to one policy token per task and one contrastive token."""
 
-    kind: Literal["ctrlformer", "conv", "places", "cnn", "resnet50"] = "ctrlformer"
+    kind: Literal["ctrlformer", "conv", "cnn", "resnet50"] = "ctrlformer"
     """ctrlformer: the paper's pyramid Vision Transformer; conv: strided convolutions to a small map, of which a
-    policy token reads every cell by weights of its own; places: policy tokens ask a map of convolutions where things
-    are; cnn: DrQ's four convolutions; resnet50: one trained layer on what a frozen ImageNet ResNet-50 makes of each
-    frame."""
+    policy token reads every cell by weights of its own; cnn: DrQ's four convolutions; resnet50: one trained layer on
+    what a frozen ImageNet ResNet-50 makes of each frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
     stem_convs: int = 0
-    """3x3 convolutions of stride 1: at the full grid of patches, before the conv stem's strided ones; with places,
-    after its two strided ones."""
+    """3x3 convolutions of stride 1: at the full grid of patches, before the conv stem's strided ones."""
     patch_size: int = 6
     """Side of a patch in pixels."""
     stem_width: int = 32
-    """Width of a patch before the conv stem's convolutions widen it to D; with places, of the map's cells."""
+    """Width of a patch before the conv stem's convolutions widen it to D."""
     dim: int = 192
     """Width D of every token."""
     heads: int = 3
@@ -80,12 +78,10 @@ class EncoderConfig:
     convolution layers as in DrQ and the authors' released code."""
     position_scale: float = 0.02
     """Standard deviation of positions and tokens at the start."""
-    questions: int = 32
-    """With places: for how many places a policy token asks."""
     feature_dim: int = 50
-    """Width of a policy token's output, which actor and critics read; with cnn and places, of their own projections."""
+    """Width of a policy token's output, which actor and critics read; with cnn, of their own projections."""
     feature_tanh: bool = True
-    """Whether the output passes through tanh; with cnn and places it always does."""
+    """Whether the output passes through tanh; with cnn and conv it always does."""
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False
@@ -113,10 +109,8 @@ class EncoderConfig:
         at_most(8192, self, "patch_size", "stem_width", "dim", "heads", "feature_dim", "resnet_size", "resnet_width")
         at_most(64, self, "blocks_per_stage", "mlp_ratio", "stem_convs")
         at_least(0, self, "stem_convs")
-        at_least(1, self, "questions")
-        at_most(1024, self, "questions")
         if self.kind == "ctrlformer" and self.stem == "patch" and self.stem_convs:
-            raise ConfigError("encoder.stem_convs needs encoder.stem conv, or encoder.kind places")
+            raise ConfigError("encoder.stem_convs needs encoder.stem conv")
         if self.kind == "ctrlformer" and self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         positive(self, "position_scale")
@@ -193,8 +187,6 @@ class AgentConfig:
     prediction_weight: float = 1.0
     prediction_hidden: int = 256
     """Hidden width of the map from features and action to the prediction."""
-    painting_weight: float = 0.0
-    """With encoder.kind places: weight of painting the frames again from their places, beside the critic's loss."""
     shift: int = 4
     """Largest random shift in pixels; 0 turns augmentation off."""
     head_layers: int = 3
@@ -224,7 +216,7 @@ class AgentConfig:
             if getattr(self, name) is not None:
                 positive(self, name)
         share(self, "late_from", "discount", "critic_tau", "byol_momentum", "adam_beta1", "adam_beta2")
-        for name in ("weight_decay", "contrastive_weight", "prediction_weight", "painting_weight"):
+        for name in ("weight_decay", "contrastive_weight", "prediction_weight"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"agent.{name} cannot be negative")
         if not self.log_std_min < self.log_std_max:
@@ -370,10 +362,6 @@ class Config:
                 "encoder.kind resnet50 learns from stored features, which cannot be shifted: it needs agent.shift 0 and"
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
-        if self.encoder.kind != "places" and self.agent.painting_weight:
-            raise ConfigError(
-                f"agent.painting_weight is for encoder.kind places, not {self.encoder.kind}: leave it out"
-            )
         if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
             raise ConfigError(
                 "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
@@ -398,7 +386,6 @@ ADDED_LATER = {
     "config.dreamer",
     "config.dreamer.reward_scale",
     "config.encoder.stem_convs",
-    "config.encoder.questions",
     "config.encoder.background",
     "config.agent.kind",
     "config.agent.update_every",
@@ -406,7 +393,6 @@ ADDED_LATER = {
     "config.agent.contrastive_target",
     "config.agent.rewards",
     "config.agent.rate_schedule",
-    "config.agent.painting_weight",
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",
@@ -416,6 +402,8 @@ ADDED_LATER = {
         for name in ("train_token", "temperature", "random_start")
     ),
 }
+# Settings that are gone with what they were for: a run that has them is read all the same.
+REMOVED = {"encoder": ("questions",), "agent": ("painting_weight",)}
 EARLIER_TARGET_ENCODERS = ("byol", "critic")  # both were EMA copies
 
 
@@ -430,12 +418,22 @@ def from_json(text: str) -> Config:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"config is not JSON: {error}") from None
-    agent = data.get("agent") if isinstance(data, dict) else None
-    if isinstance(agent, dict) and agent.get("target_encoder") in EARLIER_TARGET_ENCODERS:
-        agent["target_encoder"] = "ema"
+    if isinstance(data, dict):
+        _bring_up_to_date(data)
     config = decode(Config, data, "config", ADDED_LATER)
     assert isinstance(config, Config)
     return config
+
+
+def _bring_up_to_date(data: dict[str, Any]) -> None:
+    """Change what earlier versions wrote into what it is called now."""
+    for section, names in REMOVED.items():
+        for name in names:
+            if isinstance(data.get(section), dict):
+                data[section].pop(name, None)
+    agent = data.get("agent")
+    if isinstance(agent, dict) and agent.get("target_encoder") in EARLIER_TARGET_ENCODERS:
+        agent["target_encoder"] = "ema"
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Where an agent's encoder looks, whatever its kind: rollout for the transformer, Grad-CAM for the baselines."""
+"""Where an agent's encoder looks, whatever its kind: rollout for the transformer, Grad-CAM for convolutions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from ctrlformer.encoders.cnn import CnnEncoder
 from ctrlformer.encoders.conv import ConvEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import ResNetReader
-from ctrlformer.encoders.places import PlacesEncoder
 from ctrlformer.errors import NonFiniteError
 from ctrlformer.explain.attention_rollout import learning, rollout_map, to_picture
 from ctrlformer.replay.stack_kernel import CHANNELS
 
 METHODS = {
     "ctrlformer": "attention rollout",
-    "places": "places that are asked for",
     "cnn": "Grad-CAM",
     "conv": "Grad-CAM",
     "resnet50": "Grad-CAM",
@@ -56,24 +54,9 @@ def _maps(agent: SacAgent, task: str, observations: NDArray[np.uint8]) -> Tensor
     size = observations.shape[1:3]
     if isinstance(encoder, CtrlFormerEncoder):
         return rollout_map(encoder, torch.from_numpy(observations).to(agent.device), index)
-    if isinstance(encoder, PlacesEncoder):
-        return to_picture(_asked(agent, encoder, torch.from_numpy(observations).to(agent.device), index), size)
     if isinstance(encoder, CnnEncoder | ConvEncoder):
         return to_picture(_cnn_cam(agent, encoder, torch.from_numpy(observations).to(agent.device), index), size)
     return to_picture(_resnet_cam(agent, observations, index), size)
-
-
-def _asked(agent: SacAgent, encoder: PlacesEncoder, pixels: Tensor, task: int) -> Tensor:
-    """Where the token's questions look, each weighed by how strongly its answer acts on the value: (B, 1, h, w)."""
-    with torch.no_grad():
-        cells = encoder.cells(pixels, task)
-        attention = encoder.reader.logits(encoder.policy_tokens[task], cells).softmax(-1)  # (B, K, N)
-        features = encoder(pixels, task).policy
-    with torch.enable_grad():
-        features.requires_grad_(True)
-        (gradient,) = torch.autograd.grad(agent.value(agent.tasks[task], features).sum(), features)  # (B, 3K)
-    acts = gradient.unflatten(1, (encoder.config.questions, -1)).norm(dim=2)  # (B, K)
-    return torch.einsum("bk,bkn->bn", acts, attention).view(len(pixels), 1, *cells.shape[1:3])
 
 
 def cam(activation: Tensor, gradient: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ctrlformer.agents import SacAgent
-from ctrlformer.encoders import CtrlFormerEncoder, PlacesEncoder
+from ctrlformer.encoders import ConvEncoder, CtrlFormerEncoder
 from ctrlformer.errors import NonFiniteError
 from ctrlformer.replay.rehearsal import RehearsalBuffer
 
@@ -21,10 +21,16 @@ class Similarity(NamedTuple):
 
 def token_similarity(agent: SacAgent) -> Similarity | None:
     """Of the learned tokens that go into the encoder; none where tasks share everything but their heads."""
-    if not isinstance(agent.encoder, CtrlFormerEncoder | PlacesEncoder):
+    if not isinstance(agent.encoder, CtrlFormerEncoder | ConvEncoder):
         return None
-    tokens = torch.stack([token.detach().flatten() for token in agent.encoder.policy_tokens])  # (K, D)
+    tokens = torch.stack([_weights(token) for token in agent.encoder.policy_tokens])  # (K, D)
     return Similarity("learned policy tokens, before any picture is seen", list(agent.tasks), cosines(tokens))
+
+
+def _weights(token: Tensor | nn.Module) -> Tensor:
+    """Conv's tokens are linear maps, with norms after them that say nothing of the task."""
+    weights = token if isinstance(token, Tensor) else next(token.parameters())
+    return weights.detach().flatten()
 
 
 def output_similarity(agent: SacAgent, buffers: list[RehearsalBuffer]) -> Similarity:

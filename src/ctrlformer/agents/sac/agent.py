@@ -21,7 +21,7 @@ from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.config import Config, TransferConfig
-from ctrlformer.encoders import Encoder, PlacesEncoder, Tokens, make_encoder, make_frame_reader
+from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
 from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.nn.ema import ema_update, frozen_copy
@@ -43,7 +43,6 @@ class Features(NamedTuple):
     next_value: Tensor  # (W, B, F) for valuing it
     contrastive: Tensor | None  # (B, D) with gradient
     contrastive_target: Tensor | None  # (B, D)
-    painting: Tensor | None = None  # loss of painting the views of s from their places
 
 
 class SacAgent(Learner[TaskHeads]):
@@ -252,13 +251,7 @@ class SacAgent(Learner[TaskHeads]):
             _by_view(next_value, batch),
             tokens.contrastive[:batch] if self._contrasts else None,
             contrastive_target,
-            self._painting_loss(tokens.policy, learnt.flatten(0, 1), index),
         )
-
-    def _painting_loss(self, features: Tensor, shown: Tensor, task: int) -> Tensor | None:
-        if not self.settings.painting_weight or self._frozen or not isinstance(self.encoder, PlacesEncoder):
-            return None
-        return self.encoder.painting_loss(features, shown, task)
 
     def _update_critic(
         self,
@@ -287,9 +280,6 @@ class SacAgent(Learner[TaskHeads]):
             contrastive = self._contrastive_loss(features.contrastive, features.contrastive_target)
             metrics["contrastive_loss"] = contrastive.detach()
             loss = loss + self.settings.contrastive_weight * contrastive
-        if features.painting is not None:
-            metrics["painting_loss"] = features.painting.detach()
-            loss = loss + self.settings.painting_weight * features.painting
         if heads.predictor is not None and not self._frozen:
             predicted = self._prediction_losses(heads, heads.predictor, features, action, reward)
             metrics |= {name: part.detach() for name, part in predicted.items()}

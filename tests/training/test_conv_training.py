@@ -1,4 +1,4 @@
-"""Places through the one training program: resuming to the bit, task after task."""
+"""Preset conv through the one training program: resuming to the bit, task after task."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from ctrlformer.training import launch
 SMALL = SETTINGS | {
     "env.image_size": 16,
     "encoder.stem_width": 8,
-    "encoder.questions": 4,
+    "encoder.dim": 8,
     "encoder.feature_dim": 8,
     "agent.head_width": 16,
     "agent.frames_per_update": 1,
 }
 
 
-def small_places(*tasks: str) -> Config:
-    return make_config(tasks or ("toy/reach",), "places", None, 1, SMALL)
+def small_conv(*tasks: str) -> Config:
+    return make_config(tasks or ("toy/reach",), "conv", None, 1, SMALL)
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return start(tmp_path_factory.mktemp("runs") / "unbroken", small_places())
+    return start(tmp_path_factory.mktemp("runs") / "unbroken", small_conv())
 
 
 # While acting at random, after some updates, around the end of the first episode, at 25.
 @pytest.mark.parametrize("step", [5, 13, 25, 31])
 def test_resume_is_exact(step: int, unbroken: RunFolder, tmp_path: Path) -> None:
-    assert "painting_loss" in unbroken.read_metrics()[-1]
+    assert "prediction_loss" in unbroken.read_metrics()[-1]
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", small_places(), SignalAt(step=step))
+        start(tmp_path / "run", small_conv(), SignalAt(step=step))
     assert_same(outcome(launch.resume(tmp_path / "run")), outcome(unbroken))
 
 
 def test_two_tasks_resume_exactly(tmp_path: Path) -> None:
     pair = ("toy/reach", "toy/slide")  # two actions, then one
-    whole = start(tmp_path / "whole", small_places(*pair))
+    whole = start(tmp_path / "whole", small_conv(*pair))
     with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "run", small_places(*pair), SignalAt(step=20, stage="toy/slide"))
+        start(tmp_path / "run", small_conv(*pair), SignalAt(step=20, stage="toy/slide"))
     assert_same(outcome(launch.resume(tmp_path / "run")), outcome(whole))
