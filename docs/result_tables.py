@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from result_runs import PublishedRun, ResultsError, common_task, read_json, read_one_run, read_runs
-from search_tables import offline, trials
+from search_tables import offline, records, trials
 
 from ctrlformer.analysis.metrics import (
     FINAL,
@@ -220,6 +220,11 @@ def representations(root: Path, arguments: Arguments) -> str:
     return offline(root / arguments.only_path(), arguments.options["task"], arguments.options["parts"].split(","))
 
 
+def measurements(root: Path, arguments: Arguments) -> str:
+    """Chosen fields of a file of JSON lines, as they are."""
+    return records(root / arguments.only_path(), arguments.options["columns"].split(","))
+
+
 TABLES: Mapping[str, Table] = {
     "learning_curves": learning_curves,
     "final_scores": final_scores,
@@ -234,6 +239,7 @@ TABLES: Mapping[str, Table] = {
     "reproduced": reproduced,
     "search": search,
     "representations": representations,
+    "measurements": measurements,
 }
 
 

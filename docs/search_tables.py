@@ -45,6 +45,16 @@ def offline(path: Path, task: str, parts: list[str]) -> str:
     return markdown([head, *sorted(lines)])
 
 
+def records(path: Path, columns: list[str]) -> str:
+    """A line per record, with these of its fields; what a record lacks is left blank."""
+    lines = [[_cell(line.get(column, "")) for column in columns] for line in _lines(path)]
+    return markdown([[column.replace("_", " ") for column in columns], *lines])
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

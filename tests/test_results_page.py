@@ -228,3 +228,10 @@ def test_a_search_pools_seeds_of_one_setting_and_names_what_differs(tmp_path: Pa
     assert "agent.discount 0.98" in rest
     with pytest.raises(ResultsError, match="no file"):
         table(tmp_path, "search", "missing.jsonl")
+
+
+def test_measurements_show_chosen_fields_of_every_record(tmp_path: Path) -> None:
+    lines = [{"reads": "cells", "unseen_r2": 0.48, "seed": 0}, {"reads": "positions", "r2": [0.1, 0.2]}]
+    (tmp_path / "records.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    cells, _ = table(tmp_path, "measurements", "records.jsonl", "columns=reads,unseen_r2,r2")
+    assert cells == [["cells", "0.48", ""], ["positions", "", "0.1, 0.2"]]
