@@ -46,3 +46,11 @@ def test_two_tasks_resume_exactly(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "run", small_conv(*pair), SignalAt(step=20, stage="toy/slide"))
     assert_same(outcome(launch.resume(tmp_path / "run")), outcome(whole))
+
+
+def test_a_frozen_run_keeps_the_old_task_to_the_last_bit(tmp_path: Path) -> None:
+    settings = SMALL | {"transfer.protect": "freeze", "training.final_episodes": 2}
+    run = start(tmp_path / "run", make_config(("toy/reach", "toy/slide"), "conv", None, 1, settings))
+    rows = [row for row in run.read_evals() if row["task"] == "toy/reach"]
+    final, retest = (row["returns"] for row in rows if row["frames"] == rows[-1]["frames"])
+    assert final == retest
