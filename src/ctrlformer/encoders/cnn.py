@@ -29,9 +29,6 @@ class CnnEncoder(Encoder):
         self.projection = config.feature_dim
 
     def encode(self, observation: Tensor, task: int) -> Tokens:
-        x = observation.float()
-        if self.statistics is not None:
-            x = x - self.statistics.mean[task]
-        x = (x * self.pixel_scale(task)).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
-        features = self.convolutions(x).flatten(1)  # (B, features)
+        pixels = self.centred(observation, task).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
+        features = self.convolutions(pixels).flatten(1)  # (B, features)
         return Tokens(features, features)
