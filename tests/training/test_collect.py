@@ -64,6 +64,7 @@ def test_evaluation_uses_the_mean_action_and_repeats_itself(env: PixelEnv) -> No
     assert agent.explored == [False] * 6
     assert len(set(first)) == 3
     assert evaluate(agent, env, TASK, 3, seed=6) != first
+    assert evaluate(agent, env, TASK, 2, seed=5, first=1) == first[1:]
 
 
 def test_an_evaluation_stops_between_two_steps_when_asked(env: PixelEnv) -> None:

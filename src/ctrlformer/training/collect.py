@@ -148,15 +148,16 @@ def evaluate(
     seed: int,
     on_episode: Callable[[int], None] = lambda done: None,
     should_stop: Callable[[], bool] = lambda: False,
+    first: int = 0,
 ) -> list[float]:
-    """Return the returns of `episodes` episodes with the mean action; the same `seed` plays the same episodes.
+    """Return the returns of `episodes` episodes with the mean action; the same `seed` and `first` play the same ones.
 
     `on_episode` is told how many are done, first that none is. `should_stop` is asked before every step: a yes raises
     `Abandoned`.
     """
     returns: list[float] = []
     on_episode(0)
-    for number in range(episodes):
+    for number in range(first, first + episodes):
         returns.append(play(agent, env, task, episode_seed(seed, EVALUATE, number), should_stop))
         on_episode(len(returns))
     return returns

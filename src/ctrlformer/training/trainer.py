@@ -196,7 +196,9 @@ class Trainer:
     def _evaluate(self, stage: Stage, lane: Lane) -> None:
         final = lane.progress.frames >= stage.config.frames
         episodes = self.config.training.final_episodes if final else self.config.training.eval_episodes
-        returns = self._play(stage, lane.eval_env, episodes)
+        # Other episodes every time: of ten targets that happen to be hard, a whole curve would know nothing else. The
+        # last ones are those of the retests and of `ctrlformer eval`, to compare with.
+        returns = self._play(stage, lane.eval_env, episodes, first=0 if final else lane.progress.frames)
         lane.progress.evaluated = lane.progress.frames
         self._log_evaluation(
             lane.task, "final" if final else "learn", lane.progress.frames, lane.progress.steps, returns
@@ -220,7 +222,7 @@ class Trainer:
             self._log_evaluation(old.task, "retest", stage.frames, steps, returns)
         self.progress.retested, self.progress.retests = stage.frames, 0
 
-    def _play(self, stage: Stage, env: PixelEnv, episodes: int) -> list[float]:
+    def _play(self, stage: Stage, env: PixelEnv, episodes: int, first: int = 0) -> list[float]:
         """Return the scores of an evaluation; `Abandoned` if a stop is asked for: a resume repeats it."""
         try:
             return evaluate(
@@ -231,6 +233,7 @@ class Trainer:
                 self.config.seed,
                 lambda done: self._callbacks.on_evaluation_episode(done, episodes),
                 should_stop=lambda: self._stopping,
+                first=first,
             )
         except (RenderError, TaskError):
             self._save(stage.lanes)  # an evaluation changes nothing: a resume repeats it from its start
