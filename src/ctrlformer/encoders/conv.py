@@ -1,7 +1,7 @@
 """Strided convolutions to a small map, which every task's policy token reads cell by cell.
 
 Attention gives a token a mean over cells, and has to learn where things are; a reading with weights of its own for
-every cell tells places from the first update, at a quarter of the time on a CPU (docs/results.md).
+every cell told it sooner in an offline measurement, and is cheaper on a CPU (docs/results.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ctrlformer.nn.heads import feature_projection
 from ctrlformer.nn.transformer import channels_last, initialise
 
 COLOURS = 3
-CHANGE_SCALE = 4.0  # frames differ from one another by about a quarter of what they differ from the background by
+CHANGE_SCALE = 4.0  # of 1, 2, 4 and 8, the least with which speeds are told early (results/search/readings.jsonl)
 
 
 class ConvEncoder(Encoder):
