@@ -161,7 +161,7 @@ def run(config: Config, frames: int, identity: bool) -> dict[str, Any]:
                 returns.append(sum(rewards))
                 recent.append(rewards)
             if played // settings.eval_every_frames > (played - count) // settings.eval_every_frames:
-                scores = evaluate(agent, judges)
+                scores = evaluate(agent, judges, first=played)
                 curve.append([played, round(float(np.mean(scores)), 1), round(float(np.std(scores)), 1)])
             if played >= frames:
                 break
@@ -214,9 +214,10 @@ def collect(
         episode += 1
 
 
-def evaluate(agent: StateAgent, envs: Sequence[StateEnv]) -> list[float]:
-    """Returns with the mean action, one episode in each environment, side by side."""
-    seeds = [episode_seed(agent.config.seed, EVALUATE, number) for number in range(len(envs))]
+def evaluate(agent: StateAgent, envs: Sequence[StateEnv], first: int = 0) -> list[float]:
+    """Returns with the mean action, one episode in each environment, side by side; `first` numbers them, as in a
+    training, where every evaluation has episodes of its own."""
+    seeds = [episode_seed(agent.config.seed, EVALUATE, first + number) for number in range(len(envs))]
     states = np.stack([env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)])
     totals, going = [0.0] * len(envs), set(range(len(envs)))
     while going:
