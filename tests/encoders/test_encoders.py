@@ -136,7 +136,6 @@ def test_every_parameter_of_the_encoder_learns() -> None:
     for config in (
         SMALL,
         replace(SMALL, stem="conv", patch_size=4),
-        replace(SMALL, stem="conv", patch_size=4, stem_convs=2),
         replace(SMALL, stem="conv", patch_size=4, init="orthogonal"),
         replace(SMALL, pooling="max3_mlp", positions="all"),
     ):
@@ -144,11 +143,6 @@ def test_every_parameter_of_the_encoder_learns() -> None:
         tokens = encoder(pixels(), 0)
         (tokens.policy.square().sum() + tokens.contrastive.square().sum()).backward()
         assert [name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
-def test_further_convolutions_need_a_conv_stem() -> None:
-    with pytest.raises(ConfigError, match="needs encoder"):
-        replace(SMALL, stem_convs=1)
 
 
 def test_the_picture_decides_the_features() -> None:

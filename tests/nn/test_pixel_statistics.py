@@ -31,19 +31,3 @@ def test_adding_a_task_leaves_the_others_alone() -> None:
     before = statistics.mean[0].clone()
     statistics.add_task()
     assert torch.equal(statistics.mean[0], before)
-
-
-def test_a_running_median_keeps_no_ghost_of_what_stands_still_for_an_episode() -> None:
-    torch.manual_seed(0)
-    mean, median = PixelStatistics((1, 8, 1)), PixelStatistics((1, 8, 1), median=True)
-    for statistics in (mean, median):
-        statistics.add_task()
-    pictures = torch.full((8, 1, 8, 1), 50, dtype=torch.uint8)
-    for episode in range(8):
-        pictures[episode, 0, episode] = 250  # a target, elsewhere in every episode
-    for number in range(1, 401):  # the replay grows by an episode every 50 batches
-        batch = pictures[torch.randint(0, -(-number // 50), (32,))]
-        mean.update(batch, 0)
-        median.update(batch, 0)
-    assert float((median.mean[0] - 50).abs().max()) < 5
-    assert float((mean.mean[0] - 50).abs().max()) > 40

@@ -162,3 +162,22 @@ def test_wrong_shapes_are_refused() -> None:
         replay.add(np.array([0, np.nan]), 0.0, False, frame)
     with pytest.raises(RuntimeError, match="empty"):
         replay.sample(np.random.default_rng(0), 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan=episodes, capacity=st.integers(1, 30), count=st.integers(1, 9))
+def test_the_newest_episode_is_summed_to_its_end(plan: list[Episode], capacity: int, count: int) -> None:
+    replay, naive = Replay(None, capacity, 1, SIZE, 3), Naive(capacity, 3)
+    play(replay, plan, np.random.default_rng(1), naive)
+    if not len(replay):
+        return
+    batch = replay.newest_episode(count, 0.9)
+    numbers = batch.action[:, 0].int().tolist()
+    assert numbers == sorted(numbers) and len(numbers) <= count
+    assert numbers[-1 if count > 1 else 0] in naive.held()
+    for b, number in enumerate(numbers):
+        reward, discount, next_stack = naive.expected(number, capacity, 0.9)
+        assert batch.reward[b] == pytest.approx(reward, rel=1e-5, abs=1e-6)
+        assert batch.discount[b] == pytest.approx(discount)
+        assert (batch.next_observation[0, b].numpy() == next_stack).all()
+        assert (batch.next_observation[0, b] == batch.next_observation[0, 0]).all()

@@ -77,6 +77,9 @@ class Agent(Protocol):
     ) -> dict[str, Tensor]:
         """Learn from what `draw` gave; return the metrics to log. `progress` is the stage's, 0 to 1."""
 
+    def diagnose(self, task: str, replay: Replay) -> dict[str, float]:
+        """Metrics of how healthy learning is, of an episode that has just ended; nothing changes by it."""
+
     def check(self) -> None:
         """Raise a `NonFiniteError` if an update since the start met a number that is not finite."""
 

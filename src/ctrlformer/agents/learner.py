@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.config import Config
 from ctrlformer.errors import NonFiniteError, TaskError
+from ctrlformer.replay import Replay
 
 
 class Heads(Protocol):
@@ -82,6 +83,10 @@ class Learner(ABC, Generic[H]):
         """Raise if an update since the start met a loss or gradient that is not finite (see `Optimiser`)."""
         for optimiser in self._optimisers:
             optimiser.check()
+
+    def diagnose(self, task: str, replay: Replay) -> dict[str, float]:
+        """Nothing, unless an agent knows what tells of its health."""
+        return {}
 
     def _check_rewards(self, reward: Tensor) -> None:
         """Where looking costs nothing; on a GPU it would make the processor wait, and losses show it, too."""

@@ -55,8 +55,6 @@ class EncoderConfig:
     what a frozen ImageNet ResNet-50 makes of each frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
-    stem_convs: int = 0
-    """3x3 convolutions of stride 1: at the full grid of patches, before the conv stem's strided ones."""
     patch_size: int = 6
     """Side of a patch in pixels."""
     stem_width: int = 32
@@ -85,10 +83,7 @@ class EncoderConfig:
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False
-    """Subtract each task's background and divide by the running std of what is left."""
-    background: Literal["mean", "median"] = "mean"
-    """What normalise_pixels subtracts. mean: the running mean image; median: the running median, which has no ghosts of
-    things that stand still for an episode."""
+    """Subtract each task's running mean image and divide by the running std of what is left."""
     task_attention: Literal["joint", "causal"] = "joint"
     """What tokens see. joint: all see all (the paper); causal: patches see patches, a policy token sees patches and
     the tokens of earlier tasks, so that a new task cannot change what an old one computes."""
@@ -107,10 +102,7 @@ class EncoderConfig:
         at_least(1, self, "resnet_width")
         at_least(32, self, "resnet_size")
         at_most(8192, self, "patch_size", "stem_width", "dim", "heads", "feature_dim", "resnet_size", "resnet_width")
-        at_most(64, self, "blocks_per_stage", "mlp_ratio", "stem_convs")
-        at_least(0, self, "stem_convs")
-        if self.kind == "ctrlformer" and self.stem == "patch" and self.stem_convs:
-            raise ConfigError("encoder.stem_convs needs encoder.stem conv")
+        at_most(64, self, "blocks_per_stage", "mlp_ratio")
         if self.kind == "ctrlformer" and self.dim % self.heads:
             raise ConfigError(f"encoder.dim {self.dim} is not a multiple of encoder.heads {self.heads}: change one")
         positive(self, "position_scale")
@@ -385,8 +377,6 @@ class Config:
 ADDED_LATER = {
     "config.dreamer",
     "config.dreamer.reward_scale",
-    "config.encoder.stem_convs",
-    "config.encoder.background",
     "config.agent.kind",
     "config.agent.update_every",
     "config.agent.frames_per_update",
@@ -403,7 +393,7 @@ ADDED_LATER = {
     ),
 }
 # Settings that are gone with what they were for: a run that has them is read all the same.
-REMOVED = {"encoder": ("questions",), "agent": ("painting_weight",)}
+REMOVED = {"encoder": ("questions", "stem_convs", "background"), "agent": ("painting_weight",)}
 EARLIER_TARGET_ENCODERS = ("byol", "critic")  # both were EMA copies
 
 

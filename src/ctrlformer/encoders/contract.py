@@ -32,7 +32,7 @@ class Encoder(nn.Module):
         self.statistics = self._new_statistics(shape)
 
     def _new_statistics(self, shape: tuple[int, ...]) -> PixelStatistics | None:
-        return PixelStatistics(shape, self.config.background == "median") if self.config.normalise_pixels else None
+        return PixelStatistics(shape) if self.config.normalise_pixels else None
 
     def forward(self, observation: Tensor, task: int) -> Tokens:
         """Encode observations of `task`, uint8 (B, H, W, C) or features (B, stack, F), to fp32."""

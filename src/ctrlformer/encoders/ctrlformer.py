@@ -47,21 +47,6 @@ class PatchEmbedding(nn.Module):
         return patches_linear(pixels, self.patch, weight, offset)
 
 
-class FineMap(nn.Module):
-    """The conv stem at the full grid of patches: `count` 3x3 convolutions of stride 1, a ReLU before and after each."""
-
-    def __init__(self, channels: int, count: int) -> None:
-        super().__init__()
-        layers = [layer for _ in range(count) for layer in (nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1))]
-        self.layers = nn.Sequential(*layers, nn.ReLU())
-        channels_last(self)
-
-    def forward(self, grid: Tensor) -> Tensor:
-        """(B, h, w, c) to the same shape."""
-        out: Tensor = self.layers(grid.permute(0, 3, 1, 2))
-        return out.permute(0, 2, 3, 1)
-
-
 class ConvTail(nn.Module):
     """The rest of the conv stem: 3x3 convolutions of stride 2, each after a GELU, down to a 6x6 grid."""
 
@@ -84,7 +69,7 @@ class ConvTail(nn.Module):
 
 
 class CtrlFormerEncoder(Encoder):
-    STAGES = 3
+    LEVELS = 3
 
     def __init__(self, config: EncoderConfig, shape: tuple[int, int, int]) -> None:
         super().__init__(config, shape)
@@ -95,7 +80,6 @@ class CtrlFormerEncoder(Encoder):
         dim = config.dim
         conv = config.stem == "conv" and max(grid) > ConvTail.LARGEST_GRID  # else there is nothing left to convolve
         self.embed = PatchEmbedding(config.patch_size, channels, config.stem_width if conv else dim)
-        self.map = FineMap(config.stem_width, config.stem_convs) if config.stem_convs else None
         self.tail = ConvTail(config.stem_width, dim, grid) if conv else None
         self.grid = grid if self.tail is None else self.tail.grid
 
@@ -105,9 +89,9 @@ class CtrlFormerEncoder(Encoder):
         # The released code gives the special tokens positions too; added to learned tokens, they start at zero.
         self.special_positions = nn.ParameterList([nn.Parameter(torch.zeros(dim))] if self._all_positions else [])
 
-        self.stages = nn.ModuleList(
+        self.stages = nn.ModuleList(  # the pyramid's levels; checkpoints know them by this name
             nn.ModuleList(Block(dim, config.heads, config.mlp_ratio) for _ in range(config.blocks_per_stage))
-            for _ in range(self.STAGES)
+            for _ in range(self.LEVELS)
         )
         if config.pooling == "max2":
             self.pools = nn.ModuleList([HalvingPool((2, 1)), HalvingPool((1, 2))])
@@ -140,7 +124,7 @@ class CtrlFormerEncoder(Encoder):
         return new
 
     def token_counts(self) -> list[int]:
-        """Patch tokens in each stage: 196, 98, 49 in the paper."""
+        """Patch tokens in each level: 196, 98, 49 in the paper."""
         height, width = self.grid
         first = height * width
         if self.config.pooling == "max2":
@@ -156,12 +140,12 @@ class CtrlFormerEncoder(Encoder):
         count = special.shape[1]
         z = torch.cat([special, self._patches(observation, task) + self.positions], dim=1)  # Equation 3: (B, 1+K+N, D)
         grid = self.grid
-        for index, stage in enumerate(self.stages):
+        for index, level in enumerate(self.stages):
             if index:
                 z, grid = self._pool(z, count, grid, index - 1)
-            last_stage = index == self.STAGES - 1
-            for depth, block in enumerate(stage.children()):
-                last_block = last_stage and depth == self.config.blocks_per_stage - 1
+            last_level = index == self.LEVELS - 1
+            for depth, block in enumerate(level.children()):
+                last_block = last_level and depth == self.config.blocks_per_stage - 1
                 z = block(z, count if last_block else None, count if causal else None)
         z = self.norm(z)  # (B, 1+K, D): the last block kept the special tokens only
         features = self.head(z[:, 1 + task])  # (B, feature_dim)
@@ -178,7 +162,6 @@ class CtrlFormerEncoder(Encoder):
         """uint8 (B, H, W, C) to patch tokens (B, N, D)."""
         mean = None if self.statistics is None else self.statistics.mean[task]
         grid: Tensor = self.embed(pixels, mean, self.pixel_scale(task))  # (B, h, w, c)
-        grid = grid if self.map is None else self.map(grid)
         return (grid if self.tail is None else self.tail(grid)).flatten(1, 2)
 
     def _pool(self, z: Tensor, count: int, grid: tuple[int, int], which: int) -> tuple[Tensor, tuple[int, int]]:

@@ -18,7 +18,7 @@ from ctrlformer.encoders.weights import load_resnet
 from ctrlformer.nn.transformer import channels_last
 from ctrlformer.replay.stack_kernel import CHANNELS
 
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, which the weights expect
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, which the weights expect
 REMEMBERED = 64  # frames: an observation shares all but its newest with the one before, in every task of a stage
 
 Frame = NDArray[np.uint8]
@@ -81,8 +81,8 @@ class ResNetReader:
         channels_last(self._resnet)
         self.features = resnet_features(config.resnet_width)
         self._size, self._device, self._threads = config.resnet_size, device, torch.get_num_threads()
-        self._mean, self._deviation = (
-            torch.tensor(colours, device=device).view(1, CHANNELS, 1, 1) for colours in (MEAN, DEVIATION)
+        self._mean, self._std = (
+            torch.tensor(colours, device=device).view(1, CHANNELS, 1, 1) for colours in (MEAN, STD)
         )
         self._known = functools.lru_cache(REMEMBERED)(self._read_anew)
 
@@ -114,7 +114,7 @@ class ResNetReader:
         pixels = torch.from_numpy(frame / np.float32(255)).to(self._device)  # (84, 84, 3)
         x = pixels.permute(2, 0, 1)[None]  # (1, 3, 84, 84)
         x = F.interpolate(x, (self._size, self._size), mode="bilinear", antialias=True)
-        return (x - self._mean) / self._deviation
+        return (x - self._mean) / self._std
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class PixelStatistics(nn.Module):
-    """Running mean image and deviation of each task's observations.
+    """Running mean image and std of each task's observations.
 
     In control tasks almost every pixel is still background, so that tokens hardly differ between states and
     a small ViT learns nothing. Centred and scaled pixels show what moves.
@@ -18,13 +18,10 @@ class PixelStatistics(nn.Module):
     # Copied statistics count as at most so many batches: the first batch of the new task moves them by 2 %, so that the
     # features of a copied token stay where they were, and some hundred batches make them the new task's own.
     COPIED_BATCHES = 50
-    MEDIAN_STEP = 2.0  # grey levels that a batch can move a running median by
 
-    def __init__(self, shape: tuple[int, ...], median: bool = False) -> None:
-        """With `median` the running median takes the mean's place: what stands still for an episode, such as a target,
-        stays in a mean of few episodes as a ghost, and what is centred by it shows where targets have been."""
+    def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.shape, self.median = shape, median
+        self.shape = shape
         self.register_buffer("mean", torch.zeros(0, *shape))  # (K, H, W, C), in 0..255
         self.register_buffer("variance", torch.zeros(0))  # (K,)
         self.register_buffer("batches", torch.zeros(0))  # (K,)
@@ -50,14 +47,9 @@ class PixelStatistics(nn.Module):
         sample = pixels[: self.SAMPLE].float()
         self.batches[task] += 1
         weight = 1 / self.batches[task]
-        if not self.median:
-            self.mean[task].lerp_(sample.mean(0), weight)
-        elif self.batches[task] == 1:
-            self.mean[task] = sample.median(0).values
-        else:  # a step towards where most of the batch lies
-            self.mean[task] += self.MEDIAN_STEP * torch.sign(sample - self.mean[task]).mean(0)
+        self.mean[task].lerp_(sample.mean(0), weight)
         self.variance[task].lerp_((sample - self.mean[task]).square().mean(), weight)
 
     def scale(self, task: int) -> Tensor:
-        """What to multiply centred pixels by: one over their deviation, which is at least one grey level."""
+        """What to multiply centred pixels by: one over their std, which is at least one grey level."""
         return self.variance[task].clamp(min=1.0).rsqrt()

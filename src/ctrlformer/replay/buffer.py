@@ -212,9 +212,26 @@ class Replay:
             raise RuntimeError("Replay.sample on an empty replay: add a step first")
         step = rng.integers(self._oldest, self._steps, size=batch_size)  # (B,)
         offset = rng.integers(-shift, shift + 1, size=(views + next_views, batch_size, 2))  # (V + W, B, y and x)
+        return self._batch(step, offset, views, n_step, discount)
+
+    def newest_episode(self, count: int, discount: float) -> Batch:
+        """At most `count` steps, evenly spaced, of the newest episode, unshifted. Rewards are summed to its newest step,
+        so that all have the same next observation."""
+        if not len(self):
+            raise RuntimeError("Replay.newest_episode of an empty replay: add a step first")
+        newest = (self._steps - 1) % self._capacity
+        length = min(len(self), int(self._frame_of[newest] - self._episode_of[newest]) + 1)
+        first = self._steps - length
+        step = first + np.linspace(0, length - 1, min(count, length)).astype(np.int64)  # (B,)
+        return self._batch(step, np.zeros((2, len(step), 2), np.int64), 1, length, discount)
+
+    def _batch(
+        self, step: NDArray[np.int64], offset: NDArray[np.int64], views: int, n_step: int, discount: float
+    ) -> Batch:
+        """The steps, and after `views` of the offsets (V + W, B, 2) the states that follow them."""
         place = step % self._capacity
         reward, bootstrap, after = self._returns(step, n_step, discount)
-        newest = np.stack([self._frame_of[place]] * views + [after] * next_views)  # (V + W, B)
+        newest = np.stack([self._frame_of[place]] * views + [after] * (len(offset) - views))  # (V + W, B)
         observations = self._stacks(newest, self._episode_of[place], offset)
         return Batch(
             observation=observations[:views],

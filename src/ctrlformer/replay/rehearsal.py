@@ -28,7 +28,10 @@ class Outputs(NamedTuple):
 
     features: Tensor  # (N, F)
     action: Tensor  # (N, A) mean action
-    deviation: Tensor  # (N, A) of the Gaussian before tanh
+    std: Tensor  # (N, A) of the Gaussian before tanh
+
+
+STORED = ("features", "action", "deviation")  # names of the outputs in a file
 
 
 class Rehearsal(NamedTuple):
@@ -70,7 +73,7 @@ class RehearsalBuffer:
 def store(file: Path, task: str, observations: Tensor, outputs: Outputs) -> RehearsalBuffer:
     """Write the rehearsal buffer of a task that has just been learnt."""
     on_host = Outputs(*(part.cpu() for part in outputs))
-    data = pack({"observations": observations.cpu(), **on_host._asdict()})
+    data = pack({"observations": observations.cpu(), **dict(zip(STORED, on_host, strict=True))})
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, data)
@@ -94,7 +97,10 @@ def load(file: Path, task: str, checksum: str, outputs: Callable[[str, Tensor], 
         raise CheckpointError(f"rehearsal buffer {file} is damaged: it is not what was saved")
     parts = unpack(file, data)
     try:
-        found = RehearsalBuffer(task, parts.pop("observations"), Outputs(**parts), checksum)
+        shown, stored = parts.pop("observations"), Outputs(*(parts.pop(name) for name in STORED))
+        if parts:
+            raise ValueError(f"it has {', '.join(parts)} as well")
+        found = RehearsalBuffer(task, shown, stored, checksum)
         _check_shapes(found, outputs(task, found.observations[:1]))
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         why = " ".join(f"{type(error).__name__} {error}".split())

@@ -156,6 +156,8 @@ class Trainer:
         progress.steps += 1
         if episode_return is not None:
             lane.averages.add({"return": episode_return})
+            if progress.updates:
+                lane.averages.add(self.agent.diagnose(lane.task, lane.replay))
         if progress.steps % settings.log_every_steps == 0 or progress.frames >= stage.config.frames:
             self._log(lane)
         self._callbacks.on_step(StepInfo(lane.task, stage.info, self.progress.frames, episode_return))

@@ -221,7 +221,7 @@ def test_outputs_are_the_same_whatever_else_is_looked_at() -> None:
     seen = torch.from_numpy(np.stack([observation(seed)[:SIZE, :SIZE] for seed in range(5)]))
     whole, part = agent.outputs("task0", seen), agent.outputs("task0", seen[2:3])
     assert whole.features.shape == (5, 12)
-    assert whole.action.shape == whole.deviation.shape == (5, 2)
+    assert whole.action.shape == whole.std.shape == (5, 2)
     for a, b in zip(whole, part, strict=True):
         torch.testing.assert_close(a[2:3], b)
 

@@ -61,5 +61,5 @@ def test_imagining_draws_from_the_prior_and_depends_on_the_action(model: LatentM
 
 def test_deviations_stay_above_a_tenth(model: LatentModel) -> None:
     observed = model.observe(*(100 * x for x in inputs()))
-    assert bool((observed.prior.deviation >= 0.1).all())
-    assert bool((observed.posterior.deviation >= 0.1).all())
+    assert bool((observed.prior.std >= 0.1).all())
+    assert bool((observed.posterior.std >= 0.1).all())

@@ -85,7 +85,7 @@ class DreamerAgent(Learner[DreamerHeads]):
             nothing = heads.action_map(torch.zeros(len(frames), heads.action_dim, device=self.device))
             features = self.world.see(frames, self.world.latent.start(len(frames)), nothing).features
             before_tanh = heads.actor(features)
-            parts.append(Outputs(features, torch.tanh(before_tanh.mean), before_tanh.deviation))
+            parts.append(Outputs(features, torch.tanh(before_tanh.mean), before_tanh.std))
         return Outputs(*map(torch.cat, zip(*parts, strict=True)))
 
     # Learning

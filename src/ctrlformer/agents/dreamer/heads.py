@@ -13,7 +13,7 @@ from ctrlformer.agents.dreamer.rssm import Gaussian
 from ctrlformer.config.dreamer import DreamerConfig
 
 LARGEST_MEAN = 5.0  # before tanh: further out tanh has no slope
-SMALLEST_DEVIATION = 1e-4
+SMALLEST_STD = 1e-4
 
 
 def elu_mlp(inputs: int, width: int, outputs: int, hidden_layers: int) -> nn.Sequential:
@@ -31,13 +31,13 @@ class ImaginingActor(nn.Module):
     def __init__(self, config: DreamerConfig, features: int, action_dim: int) -> None:
         super().__init__()
         self.trunk = elu_mlp(features, config.head_width, 2 * action_dim, config.actor_layers)
-        self._offset = math.log(math.expm1(config.initial_deviation))  # softplus of it is the first deviation
+        self._offset = math.log(math.expm1(config.initial_deviation))  # softplus of it is the first std
 
     def forward(self, features: Tensor) -> Gaussian:
         """(..., F) to the Gaussian before tanh, (..., A)."""
-        mean, deviation = self.trunk(features).chunk(2, dim=-1)
+        mean, raw = self.trunk(features).chunk(2, dim=-1)
         mean = LARGEST_MEAN * torch.tanh(mean / LARGEST_MEAN)
-        return Gaussian(mean, F.softplus(deviation + self._offset) + SMALLEST_DEVIATION)
+        return Gaussian(mean, F.softplus(raw + self._offset) + SMALLEST_STD)
 
     def sample(self, features: Tensor, noise: Tensor) -> Tensor:
         """Actions in [-1, 1], through which gradients pass; `noise` is standard normal (..., A)."""

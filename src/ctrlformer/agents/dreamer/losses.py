@@ -1,6 +1,6 @@
 """Dreamer's losses as pure functions, with the equation numbers of Hafner et al. 2019, "Dream to Control".
 
-Log-likelihoods are those of Gaussians with deviation 1, without their constants.
+Log-likelihoods are those of Gaussians with std 1, without their constants.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def reward_loss(reward: Tensor, predicted: Tensor) -> Tensor:
 def divergence(posterior: Gaussian, prior: Gaussian) -> Tensor:
     """Equation 10, J_D: KL(posterior || prior), summed over a state's numbers: (..., S) to (...)."""
     same_shape(*posterior, *prior)
-    ratio = (posterior.deviation / prior.deviation).square()
-    apart = ((posterior.mean - prior.mean) / prior.deviation).square()
+    ratio = (posterior.std / prior.std).square()
+    apart = ((posterior.mean - prior.mean) / prior.std).square()
     return 0.5 * (ratio + apart - 1 - ratio.log()).sum(-1)
 
 

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 
 from ctrlformer.config.dreamer import DreamerConfig
 
-SMALLEST_DEVIATION = 0.1  # of a latent state's Gaussian: keeps divergences finite
+SMALLEST_STD = 0.1  # of a latent state's Gaussian: keeps divergences finite
 
 
 class Gaussian(NamedTuple):
     """Independent normal distributions."""
 
     mean: Tensor  # (..., S)
-    deviation: Tensor  # (..., S)
+    std: Tensor  # (..., S)
 
     def sample(self, noise: Tensor) -> Tensor:
         """Reparameterised: `noise` is standard normal, drawn by the caller's generator."""
-        return self.mean + self.deviation * noise
+        return self.mean + self.std * noise
 
 
 class State(NamedTuple):
@@ -106,5 +106,5 @@ class LatentModel(nn.Module):
 
 
 def _gaussian(raw: Tensor) -> Gaussian:
-    mean, deviation = raw.chunk(2, dim=-1)
-    return Gaussian(mean, F.softplus(deviation) + SMALLEST_DEVIATION)
+    mean, raw_std = raw.chunk(2, dim=-1)
+    return Gaussian(mean, F.softplus(raw_std) + SMALLEST_STD)

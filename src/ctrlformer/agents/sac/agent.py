@@ -19,6 +19,7 @@ from ctrlformer.agents.base import Memoryless, Policy
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
+from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
@@ -31,6 +32,8 @@ from ctrlformer.nn.transformer import initialise
 from ctrlformer.replay import Batch, Replay
 from ctrlformer.replay.rehearsal import Outputs, Rehearsal
 from ctrlformer.system.device import choose_precision
+
+DIAGNOSED_STEPS = 128  # of an episode
 
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
 
@@ -190,6 +193,27 @@ class SacAgent(Learner[TaskHeads]):
         mean, log_std = actor(features)
         return Outputs(actor.project(features), torch.tanh(mean), log_std.exp())
 
+    @torch.no_grad()
+    def diagnose(self, task: str, replay: Replay) -> dict[str, float]:
+        """What tells a training that dies: values against returns, rank of features and dead units in the newest
+        episode. Where that was cut by a time limit, the agent's own value goes on."""
+        heads, dead = self._heads(task), DeadUnits()
+        shown, action, reward, discount, after = (
+            x.to(self.device) for x in replay.newest_episode(DIAGNOSED_STEPS, self.settings.discount)
+        )
+        with dead.watch((self.encoder, heads.actor, heads.critic)):
+            features = self.encoder(shown[0], self._index(task)).policy  # (B, F)
+            values = torch.minimum(*heads.critic(features, action))
+            heads.actor(features)
+        last = self.value(task, self.encoder(after[0, :1], self._index(task)).policy)  # (1,)
+        returns = self._in_critics_unit(task, reward) + discount * last
+        return {
+            "episode_q": float(values.mean()),
+            "monte_carlo": float(returns.mean()),
+            "effective_rank": float(effective_rank(features)),
+            "dead_units": dead.share,
+        }
+
     # Learning
 
     def draw(self, replay: Replay, rng: np.random.Generator) -> Batch:
@@ -327,9 +351,9 @@ class SacAgent(Learner[TaskHeads]):
         actor = self._heads(rehearsal.task).actor.requires_grad_(False)
         now = self._outputs(rehearsal.task, rehearsal.observations.to(self.device, non_blocking=True))
         actor.requires_grad_(True)
-        features, action, deviation = (x.to(self.device, non_blocking=True) for x in rehearsal.outputs)
+        features, action, std = (x.to(self.device, non_blocking=True) for x in rehearsal.outputs)
         moved = losses.squared_drift(now.features, features, rehearsal.spread)
-        return moved + losses.policy_distance(now.action, now.deviation, action, deviation)
+        return moved + losses.policy_distance(now.action, now.std, action, std)
 
     def _update_actor(self, heads: TaskHeads, features: Tensor) -> dict[str, Tensor]:
         """Actor and temperature, on detached features: the encoder learns nothing from them."""

@@ -79,12 +79,12 @@ def squared_drift(features: Tensor, kept: Tensor, spread: Tensor) -> Tensor:
     return (features - kept).square().mean() / spread.square()
 
 
-def policy_distance(action: Tensor, deviation: Tensor, kept_action: Tensor, kept_deviation: Tensor) -> Tensor:
-    """Beyond the paper: how far an old policy moved: mean actions and deviations, all (N, A).
+def policy_distance(action: Tensor, std: Tensor, kept_action: Tensor, kept_std: Tensor) -> Tensor:
+    """Beyond the paper: how far an old policy moved: mean actions and stds, all (N, A).
 
-    A divergence of the Gaussians would explode where a policy is sure of itself (deviation e^-10)."""
-    same_shape(action, deviation, kept_action, kept_deviation)
-    return ((action - kept_action).square() + (deviation - kept_deviation).square()).sum(-1).mean()
+    A divergence of the Gaussians would explode where a policy is sure of itself (std e^-10)."""
+    same_shape(action, std, kept_action, kept_std)
+    return ((action - kept_action).square() + (std - kept_std).square()).sum(-1).mean()
 
 
 def byol_momentum(start: float, progress: float) -> float:
