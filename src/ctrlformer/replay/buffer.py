@@ -215,7 +215,7 @@ class Replay:
         return self._batch(step, offset, views, n_step, discount)
 
     def newest_episode(self, count: int, discount: float) -> Batch:
-        """At most `count` steps, evenly spaced, of the newest episode, unshifted. Rewards are summed to its newest step,
+        """At most `count` steps, evenly spaced, of the newest episode, unshifted. Rewards are summed to its end,
         so that all have the same next observation."""
         if not len(self):
             raise RuntimeError("Replay.newest_episode of an empty replay: add a step first")
