@@ -151,7 +151,7 @@ CONV = replace(
     COMPACT,
     preset="conv",
     env=EnvConfig(image_size=64),
-    encoder=EncoderConfig(kind="conv", patch_size=4, dim=64, feature_dim=64, init="orthogonal", normalise_pixels=True),
+    encoder=EncoderConfig(kind="conv", patch_size=4, dim=48, feature_dim=64, init="orthogonal", normalise_pixels=True),
     agent=AgentConfig(
         batch_size=128,
         learning_rate=1e-3,

@@ -34,6 +34,7 @@ from ctrlformer.replay.rehearsal import Outputs, Rehearsal
 from ctrlformer.system.device import choose_precision
 
 DIAGNOSED_STEPS = 128  # of an episode
+STATISTICS_SETTLED, STATISTICS_EVERY = 512, 8  # updates: at first all of a task's batches, then every 8th
 
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
 
@@ -249,8 +250,14 @@ class SacAgent(Learner[TaskHeads]):
         """A batch's features, actions, rewards in the critics' unit, and discounts."""
         shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
         reward = self._in_critics_unit(task, reward)
-        self.encoder.observe(shown[0], self._index(task))
+        if self._sees_statistics(task):
+            self.encoder.observe(shown[0], self._index(task))
         return self._encode(task, shown, next_shown), action, reward, discount
+
+    def _sees_statistics(self, task: str) -> bool:
+        """Whether pixel statistics look at this update's batch: a mean of many batches changes little by one more."""
+        updates = self.task_updates[task]
+        return updates < STATISTICS_SETTLED or updates % STATISTICS_EVERY == 0
 
     def _in_critics_unit(self, task: str, reward: Tensor) -> Tensor:
         """Rewards as critics learn them, found finite: asked for before anything changes."""
