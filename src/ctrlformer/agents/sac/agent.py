@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ctrlformer.agents.base import Memoryless, Policy
+from ctrlformer.agents.base import Policy
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
 from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
+from ctrlformer.agents.sac.exploration import PinkNoise
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
@@ -161,21 +162,14 @@ class SacAgent(Learner[TaskHeads]):
         return fitting[-1] if fitting and transfer.heads == "copy" else len(self.tasks) - 1
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
-        """From one observation (H, W, C) to one action (A,): sampled, or the mean. There is no memory."""
-        index, heads = self._index(task), self._heads(task)
+        """From one observation (H, W, C) to one action (A,): sampled, or the mean. Only pink noise has a memory."""
+        if explore and self.settings.exploration == "pink":
+            noise = PinkNoise(self._noise, self._heads(task).action_dim, memory)
+            return SacPolicy(self, task, noise)
+        return SacPolicy(self, task, self._white_noise(task) if explore else None)
 
-        @torch.no_grad()
-        def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-            x = self.reader.stack(pixels)[None].to(self.device)
-            features = self.encoder(x, index).policy  # (1, F)
-            if explore:
-                action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
-            else:
-                action = heads.actor.mean_action(features)
-            numbers: NDArray[np.float32] = action[0].cpu().numpy()
-            return numbers
-
-        return Memoryless(act)
+    def _white_noise(self, task: str) -> Callable[[], Tensor]:
+        return lambda: self._noise(1, self._heads(task).action_dim)
 
     def value(self, task: str, features: Tensor) -> Tensor:
         """What the task's critics think of its mean action, the lower of the two: (B, F) to (B,)."""
@@ -444,3 +438,23 @@ class SacAgent(Learner[TaskHeads]):
 def _by_view(flat: Tensor, batch: int) -> Tensor:
     """(V*B, ...) to (V, B, ...)."""
     return flat.reshape(-1, batch, *flat.shape[1:])
+
+
+class SacPolicy:
+    """Plays one episode: samples with the noise it is given, or takes the mean action."""
+
+    def __init__(self, agent: SacAgent, task: str, noise: Callable[[], Tensor] | None) -> None:
+        self._agent, self._index, self._heads = agent, agent._index(task), agent._heads(task)
+        self._noise = noise
+
+    @property
+    def memory(self) -> Tensor | None:
+        return self._noise.memory if isinstance(self._noise, PinkNoise) else None
+
+    @torch.no_grad()
+    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        agent, actor = self._agent, self._heads.actor
+        features = agent.encoder(agent.reader.stack(pixels)[None].to(agent.device), self._index).policy  # (1, F)
+        action = actor.sample(features, self._noise()).action if self._noise else actor.mean_action(features)
+        numbers: NDArray[np.float32] = action[0].cpu().numpy()
+        return numbers
