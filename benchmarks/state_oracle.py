@@ -55,6 +55,10 @@ class StateEnv(PixelEnv):
     def _draw(self, size: int) -> Any:
         return self._state.state()
 
+    def picture(self, size: int) -> NDArray[np.uint8]:
+        """What pixels would show now, (size, size, 3)."""
+        return self._state.pixels(size)
+
 
 class StateReader:
     """A stack of one state."""
