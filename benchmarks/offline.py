@@ -13,7 +13,6 @@ discards settings; it crowns none: what is learned from one's own experience is 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -26,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.state_oracle import StateAgent, StateEnv, collect, oracle_config, setting, updates_due
+from benchmarks.state_oracle import StateAgent, StateEnv, collect, oracle_config, setting, show, updates_due
 from ctrlformer.agents import SacAgent
 from ctrlformer.config import Config, differences
 from ctrlformer.config.presets import make_config
@@ -261,11 +260,8 @@ def main() -> None:
         config = make_config([data.task], args.preset, None, seed, size | dict(args.set))
         changed = {name: new for name, (_, new) in differences(plain, config).items()}
         for row in score(data, config, args.episodes, args.updates):
-            row = {"task": data.task, "seed": seed, "preset": args.preset, "settings": changed, **row}
-            print(json.dumps(row), flush=True)
-            if args.out:
-                with args.out.open("a") as out:
-                    out.write(json.dumps(row) + "\n")
+            about = {"task": data.task, "seed": seed, "preset": args.preset, "settings": changed}
+            show({**about, "episodes": args.episodes, **row}, args.out)
 
 
 if __name__ == "__main__":
