@@ -175,6 +175,15 @@ CONV = replace(
     training=replace(COMPACT.training, seed_steps=250, eval_episodes=10, precision="auto"),
 )
 
+# The same at the paper's size, for a GPU: its image, width D and batch, and DrQ-v2's rate of updates.
+GPU = replace(
+    CONV,
+    preset="gpu",
+    env=EnvConfig(image_size=84),
+    encoder=replace(CONV.encoder, dim=192),
+    agent=replace(CONV.agent, batch_size=512, frames_per_update=2, shift=4, head_width=1024),
+)
+
 # For tests: every part real, everything small.
 TINY = replace(
     COMPACT,
@@ -194,7 +203,7 @@ TINY = replace(
     ),
 )
 
-_ALL = (COMPACT, CONV, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+_ALL = (COMPACT, CONV, GPU, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
 PRESETS = {config.preset: config for config in _ALL}
 
 

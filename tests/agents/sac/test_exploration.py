@@ -62,5 +62,6 @@ def test_policies_explore_with_it_and_mean_actions_have_no_noise() -> None:
         assert (policy.memory is None) == (name == "white")
         assert agent.policy("toy/reach", explore=False).memory is None
     memory = policy.memory
-    assert memory is not None and memory.shape == (OCTAVES, 2)
+    assert memory is not None
+    assert memory.shape == (OCTAVES, 2)
     assert changes["pink"] < 0.8 * changes["white"]  # the same spread, in smaller steps
