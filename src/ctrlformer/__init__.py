@@ -12,6 +12,7 @@ first used, so that importing the package costs next to nothing. `register_envs`
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING
 
 from ctrlformer.envs import make_env, register_envs
@@ -53,6 +54,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return importlib.metadata.version("ctrlformer")
     if name not in _HOMES:
         raise AttributeError(f"module 'ctrlformer' has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_HOMES[name]), name)
@@ -61,4 +64,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])

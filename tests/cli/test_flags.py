@@ -1,4 +1,4 @@
-"""Switches on the command line: on and off, and tyro's own spellings, all mean the same."""
+"""How values are written on the command line: switches, and whole numbers."""
 
 from __future__ import annotations
 
@@ -66,3 +66,17 @@ def test_help_shows_on_and_off(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     assert "--agent.q-regularisation {on,off}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["100000", "100_000", "100k", "100K", "0.1M", "1e5"])
+def test_whole_numbers_may_be_written_short(text: str) -> None:
+    command = parsed("--frames", text, "--training.eval-every-frames", text)
+    assert command.frames == command.training.eval_every_frames == 100_000
+
+
+@pytest.mark.parametrize("text", ["1.5", "k", "1e400", "1e999999999", "nan", "inf", "1kk", "", "9" * 40])
+def test_what_is_no_whole_number_is_one_line_and_exit_2(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy/reach", "--preset", "tiny", "--frames", text]) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "--frames" in shown

@@ -11,6 +11,7 @@ import pytest
 import small_runs
 from small_runs import start
 
+import ctrlformer
 from ctrlformer.cli.commands import COMMANDS
 from ctrlformer.cli.main import main
 from ctrlformer.config.presets import preset
@@ -39,6 +40,11 @@ def test_help_imports_nothing_heavy(command: str | None) -> None:
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     assert heavy_imports("import ctrlformer; ctrlformer.CtrlFormerError") == []
+
+
+def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ctrlformer {ctrlformer.__version__}\n"
 
 
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.metadata
 import io
 import re
 import signal
@@ -18,7 +19,7 @@ import tyro
 
 from ctrlformer.cli.arguments import Command
 from ctrlformer.cli.commands import COMMANDS
-from ctrlformer.cli.flags import spelled_out, switches
+from ctrlformer.cli.flags import spelled_out, spellings
 from ctrlformer.cli.train import Add, Train
 from ctrlformer.errors import ConfigError, CtrlFormerError
 
@@ -33,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
             print(_overview())
+            return 0
+        if arguments[0] in ("-V", "--version"):
+            print(f"ctrlformer {importlib.metadata.version('ctrlformer')}")
             return 0
         command = _parse(arguments)
         _import(getattr(command, "modules", ()))
@@ -87,7 +91,7 @@ def _parse(arguments: Sequence[str]) -> Command:
     try:
         with contextlib.redirect_stderr(complaint):
             program = f"ctrlformer {name}"
-            command: Command = tyro.cli(kind, args=rest, prog=program, default=default, registry=switches)
+            command: Command = tyro.cli(kind, args=rest, prog=program, default=default, registry=spellings)
     except SystemExit as left:
         if left.code == 2:
             raise ConfigError(f"{_one_line(complaint.getvalue())} (see ctrlformer {name} --help)") from None
@@ -103,7 +107,8 @@ def _one_line(box: str) -> str:
     """
     text = " ".join(line.strip("│ ") for line in box.splitlines() if line.startswith("│"))
     sections = (" ".join(section.split()) for section in re.split("─+", text))
-    return "; ".join(part for part in sections if part and "helptext" not in part) or " ".join(box.split())
+    line = "; ".join(part for part in sections if part and "helptext" not in part) or " ".join(box.split())
+    return re.sub("no type matching .*<class 'int'>: ", "", line)  # what may be left out says that it may, too
 
 
 def _overview() -> str:
@@ -118,6 +123,6 @@ def _overview() -> str:
             "commands:",
             *lines,
             "",
-            "ctrlformer COMMAND --help shows a command's options.",
+            "ctrlformer COMMAND --help shows a command's options; ctrlformer --version the version.",
         ]
     )
