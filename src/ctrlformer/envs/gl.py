@@ -39,6 +39,8 @@ def use_backend() -> str:
     if sys.platform != "linux" or "dm_control._render" in sys.modules:
         return wanted or "glfw"  # another system's own way, or what the user has loaded already
     _import_triton()
+    # Mesa's software renderer: a picture this small is one tile, and threads of its own only make it wait.
+    os.environ.setdefault("LP_NUM_THREADS", "0")
     if wanted not in ("", "egl", "osmesa"):
         return wanted  # the user's own way
     for name, works in BACKENDS.items():
