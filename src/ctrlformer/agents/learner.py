@@ -60,6 +60,10 @@ class Learner(ABC, Generic[H]):
         """Whether the task's heads were copied, so that it need not begin with random actions."""
         return self._heads(task).copied
 
+    def most_similar(self, observations: Tensor) -> str:
+        """The previous task, unless an agent can tell."""
+        return self.tasks[-1]
+
     def _append(self, task: str, heads: nn.Module) -> None:
         self.tasks.append(task)
         self.heads.append(heads)

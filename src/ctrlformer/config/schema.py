@@ -223,15 +223,24 @@ class AgentConfig:
         return max(1, self.frames_per_update // action_repeat), max(1, action_repeat // self.frames_per_update)
 
 
+SOURCES = ("auto", "previous", "none")  # of a new task, beside the names of earlier ones
+
+
 @dataclass(frozen=True)
 class TransferConfig:
     """How an agent that knows tasks takes up the next one."""
 
     encoder_lr_scale: float = 0.05
     """Encoder's learning rate after the first stage, as a multiple of what it was; the paper takes 0.04 to 0.08."""
-    heads: Literal["fresh", "copy"] = "fresh"
-    """Actor and critics of a new task. copy: those of the newest task with as many actions, if there is one; token and
-    pixel statistics then come from the same task, else from the previous one."""
+    source: str = "auto"
+    """The earlier task whose token, pixel statistics and heads a new task starts from: its name; auto: the one whose
+    policy is best in the new task, if it clearly beats random actions, else the one that looks most like it; previous:
+    the previous one, or if heads are copied the newest with as many actions; none: all is new."""
+    heads: Literal["auto", "fresh", "copy"] = "auto"
+    """Actor and critics of a new task. copy: the source's, if it has as many actions; fresh: new ones; auto: copies with
+    source auto where a policy clearly beats random actions, and with a named source; new ones with source previous."""
+    warmup_updates: int = 500
+    """Updates of a task with copied heads in which critics learn alone and the learning rate rises from zero."""
     train_token: bool = True
     """Whether the copied token learns; in the authors' released code it never does."""
     temperature: float | None = None
@@ -252,6 +261,7 @@ class TransferConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "kept_observations", "rehearsal_batch")
+        at_least(0, self, "warmup_updates")
         at_most(1 << 20, self, "kept_observations", "rehearsal_batch")
         if self.retest_every_frames is not None:
             at_least(1, self, "retest_every_frames")
@@ -354,6 +364,15 @@ class Config:
                 "encoder.kind resnet50 learns from stored features, which cannot be shifted: it needs agent.shift 0 and"
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
+        known: tuple[str, ...] = ()
+        for stage in self.stages:
+            source = stage.transfer.source
+            if known and source not in (*SOURCES, *known):
+                raise ConfigError(
+                    f"transfer.source {source!r} is no earlier task of {', '.join(stage.tasks)}: choose one of"
+                    f" {', '.join((*SOURCES, *known))}"
+                )
+            known += stage.tasks
         if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
             raise ConfigError(
                 "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
@@ -424,6 +443,12 @@ def _bring_up_to_date(data: dict[str, Any]) -> None:
     agent = data.get("agent")
     if isinstance(agent, dict) and agent.get("target_encoder") in EARLIER_TARGET_ENCODERS:
         agent["target_encoder"] = "ema"
+    added = data.get("added")
+    for stage in (data, *(added if isinstance(added, list) else [])):
+        transfer = stage.get("transfer") if isinstance(stage, dict) else None
+        if isinstance(transfer, dict):  # what was done before there was a choice
+            transfer.setdefault("source", "previous")
+            transfer.setdefault("warmup_updates", 0)
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:

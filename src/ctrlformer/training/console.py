@@ -68,9 +68,11 @@ class ConsoleProgress(Callback):
     def on_evaluation(self, row: Row, total_frames: int) -> None:
         self._evaluating = ""
         self._times.clear()  # an evaluation's time is not training speed
-        what = f"retest of {row['task']}"
-        if row["kind"] != "retest":
-            what, self._last_evaluation = row["task"], row["mean"]
+        what = {"retest": f"retest of {row['task']}", "probe": f"{row.get('source')} tried in {row['task']}"}.get(
+            row["kind"], row["task"]
+        )
+        if row["kind"] not in ("retest", "probe"):
+            self._last_evaluation = row["mean"]
         self.on_message(
             f"{what}: {row['mean']:.1f} ± {row['std']:.1f} over {len(row['returns'])} episodes"
             f" at frame {row['frames']:,}, minute {row['minutes']:.1f}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ctrlformer.agents import Agent
+from ctrlformer.agents.base import Origin
 from ctrlformer.config import StageConfig
 from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.envs import make_env
@@ -25,6 +26,7 @@ from ctrlformer.training.callbacks import StageInfo
 from ctrlformer.training.collect import Collector
 from ctrlformer.training.prefetch import BatchPrefetcher
 from ctrlformer.training.progress import Averages, TaskProgress
+from ctrlformer.training.source import SHARE, PolicyTrials, Trial, choose_origin, settled_origin
 from ctrlformer.training.state import LaneState, OpenEpisode, TrainerState
 
 
@@ -45,6 +47,15 @@ class Lane:
     update_every: int = 1
     """Steps between two rounds of updates."""
     averages: Averages = field(default_factory=Averages)
+    trials: list[Trial] = field(default_factory=list)
+    """Of old policies in the task, made when it was new."""
+
+    def begin_after(self, trials: list[Trial]) -> None:
+        """Count what trials of old policies have played: their steps are in the replay."""
+        self.trials = trials
+        self.progress.frames += sum(trial.frames for trial in trials)
+        self.progress.steps += sum(trial.steps for trial in trials)
+        self.collector.episode = len(trials[0].returns) if trials else 0
 
     def learns_after(self, steps: int, seed_steps: int) -> bool:
         """Whether updates follow when the task has had so many steps."""
@@ -114,29 +125,59 @@ class Stage:
 class StageOpener:
     """Opens a run's stages, new or as a checkpoint left them."""
 
-    def __init__(self, run: RunFolder, agent: Agent, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        agent: Agent,
+        say: Callable[[str], None],
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._run, self._config, self._agent, self._say = run, run.config, agent, say
+        self._should_stop = should_stop
+        self.origins: dict[str, Origin] = {}
+        """Of tasks that did not start from the previous one."""
 
     @contextmanager
     def open(self, number: int, saved: list[SavedLane], buffers: list[RehearsalBuffer]) -> Iterator[Stage]:
-        """Open the stage of that number; add a task that the agent does not know yet."""
+        """Open the stage of that number; add a task that the agent does not know yet, after trials in it if need be.
+
+        A stop that is asked for during trials raises `Abandoned`: a resume repeats them.
+        """
         config = self._config.stages[number]
         rehearse = config.transfer.protect == "rehearse" and buffers
         sampler = RehearsalSampler(buffers, config.transfer.rehearsal_batch) if rehearse else None
         with ExitStack() as stack:
             player = stack.enter_context(ThreadPoolExecutor(1, "player"))
             envs = [stack.enter_context(self._played(player, task)) for task in config.tasks]
-            for env in envs:
-                if env.task not in self._agent.tasks:
-                    self._agent.add_task(env.task, env.action_dim, config.transfer if number else None)
             lanes = []
             for index, env in enumerate(envs):
                 eval_env = stack.enter_context(closing(make_env(env.task, self._config.env)))
                 replay = saved[index].replay if saved else self.replay(env.task, env.action_dim, None)
+                trials = (
+                    self._add_task((number, index), env, replay, player) if env.task not in self._agent.tasks else []
+                )
                 lanes.append(self._new_lane((number, index), env, eval_env, replay, sampler))
+                lanes[-1].begin_after(trials)
                 if saved:
                     player.submit(self._restore, lanes[-1], saved[index]).result()
             yield Stage(number, config, lanes, player)
+
+    def _add_task(
+        self, place: tuple[int, int], env: PixelEnv, replay: Replay, player: ThreadPoolExecutor
+    ) -> list[Trial]:
+        """Add a task; in later stages find first what it starts from, by trials where the settings leave it open."""
+        stage, trials = self._config.stages[place[0]], []
+        transfer, origin = stage.transfer if place[0] else None, None
+        if transfer and transfer.source == "auto":
+            policies = PolicyTrials(self._agent, env, replay, (self._config.seed, *place), self._should_stop)
+            trials = player.submit(policies.play, int(SHARE * stage.frames)).result()
+            origin = choose_origin(trials, policies.most_similar(), transfer.heads)
+        elif transfer:
+            origin = settled_origin(transfer, self._agent.tasks)
+        if origin is not None:
+            self.origins[env.task] = origin
+        self._agent.add_task(env.task, env.action_dim, transfer, origin)
+        return trials
 
     def saved_lane(self, saved: Checkpoint, state: TrainerState, index: int) -> SavedLane:
         """Read a lane of a checkpoint with its replay; what does not fit raises one of many errors (`must_fit`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ctrlformer.agents.base import Origin
 from ctrlformer.config import Config
 from ctrlformer.config.decode import decode
 from ctrlformer.errors import CheckpointError, ConfigError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ctrlformer.training.stage import Lane
 
 MOST_ACTIONS = 10_000  # of one task: far more than any has
-ADDED_LATER = {"trainer.position.tasks[].updates"}  # checkpoints of earlier versions lack these
+ADDED_LATER = {"trainer.position.tasks[].updates", "trainer.origins"}  # checkpoints of earlier versions lack these
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ class TrainerState:
     lanes: dict[str, LaneState]
     """Of the stage under way; empty between two stages."""
     logs: dict[str, int]
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """Of tasks that did not start from the previous one."""
 
     @classmethod
     def read(cls, saved: Checkpoint, config: Config) -> TrainerState:
@@ -145,6 +148,10 @@ class TrainerState:
         _same("action_dims", self.action_dims, finished + under_way)
         if len(at.tasks) != len(self.lanes) or at.retests > len(self.kept):
             raise ConfigError("trainer.position does not fit trainer.lanes")
+        learnt = list(self.action_dims)
+        for task, origin in self.origins.items():
+            if task not in learnt or not (origin.task is None or origin.task in learnt[: learnt.index(task)]):
+                raise ConfigError(f"trainer.origins: {task!r} cannot start from {origin.task!r}")
         if not all(1 <= number <= MOST_ACTIONS for number in self.action_dims.values()):
             raise ConfigError("trainer.action_dims: not numbers of actions")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Trainer:
         self.agent = make_agent(self.config, device, self.config.seed, compiled)
         self.progress = TrainingProgress()
         self._stop = stop
-        self._opener = StageOpener(run, self.agent, self._say)
+        self._opener = StageOpener(run, self.agent, self._say, lambda: self._stopping)
         self._saved_lanes: list[SavedLane] = []
         self._buffers: list[RehearsalBuffer] = []  # of the earlier stages' tasks
         self._saved_frames: int | None = None
@@ -73,7 +73,7 @@ class Trainer:
         try:
             while not self._finished and not self._stopping:
                 saved, self._saved_lanes = self._saved_lanes, []
-                with self._opener.open(self.progress.stage, saved, self._buffers) as stage:
+                with suppress(Abandoned), self._opener.open(self.progress.stage, saved, self._buffers) as stage:
                     self.progress.tasks = [lane.progress for lane in stage.lanes]
                     self._learn_stage(stage)
             if self._stop.asked:
@@ -99,6 +99,7 @@ class Trainer:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
         state = restore_agent(self.agent, saved)
         self.progress = state.position
+        self._opener.origins = state.origins
         self._buffers = [
             rehearsal.load(self.run.rehearsal_buffer(task), task, checksum, self.agent.outputs)
             for task, checksum in state.kept.items()
@@ -113,6 +114,8 @@ class Trainer:
     def _learn_stage(self, stage: Stage) -> None:
         """Learn until the stage has ended, or something asks to stop."""
         self._callbacks.on_stage_start(stage.info)
+        for lane in stage.lanes:
+            self._log_trials(lane)
         if self._saved_frames is None:
             self._save(stage.lanes)  # from here on a killed run can be resumed
         while not self._stopping:
@@ -187,7 +190,17 @@ class Trainer:
         except OSError as error:
             raise RunError(f"cannot write {file}: {reason(error)}; fix this and resume") from error
 
-    # Evaluations and retests
+    # Trials, evaluations and retests
+
+    def _log_trials(self, lane: Lane) -> None:
+        """Log how old policies did in a new task, and what it starts from."""
+        if not lane.trials:
+            return
+        for trial in lane.trials:
+            self._log_evaluation(lane.task, "probe", 0, 0, trial.returns, source=trial.policy)
+        origin = self._opener.origins[lane.task]
+        with_heads = "token, pixel statistics and heads" if origin.heads else "token and pixel statistics"
+        self._say(f"{lane.task} starts from {origin.task}: {with_heads}")
 
     def _evaluation_due(self, stage: Stage, lane: Lane) -> bool:
         last, now = lane.progress.evaluated, lane.progress.frames
@@ -241,7 +254,7 @@ class Trainer:
             self._save(stage.lanes)  # an evaluation changes nothing: a resume repeats it from its start
             raise
 
-    def _log_evaluation(self, task: str, kind: str, frames: int, steps: int, returns: list[float]) -> None:
+    def _log_evaluation(self, task: str, kind: str, frames: int, steps: int, returns: list[float], **more: str) -> None:
         row: Row = {
             "stage": self.progress.stage,
             "task": task,
@@ -252,6 +265,7 @@ class Trainer:
             "mean": float(np.mean(returns)),
             "std": float(np.std(returns)),
             "minutes": self._count_minutes(),
+            **more,
         }
         self.run.append_eval(row)
         self._callbacks.on_evaluation(row, self.progress.frames)
@@ -306,6 +320,7 @@ class Trainer:
             "kept": {old.task: old.checksum for old in self._buffers},
             "lanes": {lane.task: dataclasses.asdict(LaneState.capture(lane)) for lane in lanes},
             "logs": self.run.log_positions(),
+            "origins": {task: dataclasses.asdict(origin) for task, origin in self._opener.origins.items()},
         }
         episodes = [OpenEpisode.capture(lane).tensors(index) for index, lane in enumerate(lanes)]
         tensors = {**self.agent.tensors(), "episodes": {k: v for each in episodes for k, v in each.items()}}
@@ -324,7 +339,7 @@ def restore_agent(agent: Agent, saved: Checkpoint) -> TrainerState:
     transfers = _transfers(agent.config)
     with must_fit(saved.path):
         for task, action_dim in state.action_dims.items():
-            agent.add_task(task, action_dim, transfers[task])
+            agent.add_task(task, action_dim, transfers[task], state.origins.get(task))
         agent.load_tensors(saved.tensors)
     return state
 

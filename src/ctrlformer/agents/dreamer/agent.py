@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ctrlformer.agents.base import Origin
 from ctrlformer.agents.dreamer import losses
 from ctrlformer.agents.dreamer.heads import DreamerHeads
 from ctrlformer.agents.dreamer.rssm import State
@@ -51,26 +52,34 @@ class DreamerAgent(Learner[DreamerHeads]):
 
     # Tasks
 
-    def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
+    def add_task(
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, origin: Origin | None = None
+    ) -> None:
         """New heads; nothing old is replaced.
 
         `transfer` begins a later stage: the world model learns on at the rate it says, or freezes; actions mean at
-        first what they mean in the newest task with as many, and heads may be copied from it too.
+        first what they mean in the origin, if it has as many, or the newest task that has, and heads may be copied.
         """
         with reproducible(self._seed + 1 + len(self.tasks)):
             heads = DreamerHeads(self.settings, self.world.latent.features, action_dim).to(self.device)
         if transfer:
             self.world.requires_grad_(transfer.protect != "freeze")
             self.model_optimiser.rescale(self.world.parameters(), transfer.encoder_lr_scale)
-            alike = [old for old in self._all_heads if old.action_dim == action_dim]
-            if alike:
-                heads.copy_actions_from(alike[-1])
-            if alike and transfer.heads == "copy":
-                heads.copy_from(alike[-1])
+            source = self._source(action_dim, origin)
+            if source:
+                heads.copy_actions_from(source)
+            if source and (origin.heads if origin else transfer.heads == "copy"):
+                heads.copy_from(source)
         self._append(task, heads)
         self.model_optimiser.add([*heads.action_map.parameters(), *heads.reward.parameters()], 1.0, 0.0)
         self.actor_optimiser.add(heads.actor.parameters(), 1.0, 0.0)
         self.value_optimiser.add(heads.value.parameters(), 1.0, 0.0)
+
+    def _source(self, action_dim: int, origin: Origin | None) -> DreamerHeads | None:
+        """The heads of the origin, or without one of the newest task, that have as many actions."""
+        tasks = self.tasks if origin is None else [origin.task] if origin.task else []
+        fitting = [self._heads(task) for task in tasks if self.action_dims[task] == action_dim]
+        return fitting[-1] if fitting else None
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> LatentPolicy:
         """For one episode: it remembers latent state and last action."""

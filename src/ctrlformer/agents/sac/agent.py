@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ctrlformer.agents.base import Memoryless, Policy
+from ctrlformer.agents.base import Memoryless, Origin, Policy
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
@@ -106,15 +106,18 @@ class SacAgent(Learner[TaskHeads]):
 
     # Tasks
 
-    def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
+    def add_task(
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, origin: Origin | None = None
+    ) -> None:
         """One more policy token, actor, critics and temperature; nothing old is replaced.
 
         `transfer` begins a later stage: the encoder slows down or freezes, token and pixel statistics start as the
-        source task's copies, and heads may be copied from it too. Without it the token is random: the first stage.
+        copies of the origin's, and heads may be copied from it too. Without it the token is random: the first stage.
         """
         if transfer:
             self._begin_transfer(transfer)
-        source = self._source(action_dim, transfer)
+            origin = origin or self._previous(action_dim, transfer)
+        source = self._index(origin.task) if origin and origin.task is not None else None
         with reproducible(self._seed + 1 + len(self.tasks)):
             tokens = self.encoder.add_task(source)
             heads = TaskHeads(self.settings, self.encoder.features, action_dim, self.encoder.projection)
@@ -123,7 +126,7 @@ class SacAgent(Learner[TaskHeads]):
                 for token, online in zip(copy.add_task(source), tokens, strict=True):
                     token.requires_grad_(False).copy_(online.detach())
         old = None if source is None else self._all_heads[source]
-        if transfer and transfer.heads == "copy" and old and old.action_dim == action_dim:
+        if origin and origin.heads and old and old.action_dim == action_dim:
             heads.copy_from(old)
         if transfer and transfer.temperature is not None:
             heads.fix_temperature(transfer.temperature)
@@ -151,13 +154,19 @@ class SacAgent(Learner[TaskHeads]):
         for token in self._fixed_tokens:
             token.requires_grad_(False)
 
-    def _source(self, action_dim: int, transfer: TransferConfig | None) -> int | None:
-        """The one task whose token, statistics and heads a new task copies: if heads are copied, the newest with as
-        many actions; else, or if there is none, the previous one, whose heads then do not fit."""
-        if transfer is None:
-            return None
-        fitting = [index for index, heads in enumerate(self._all_heads) if heads.action_dim == action_dim]
-        return fitting[-1] if fitting and transfer.heads == "copy" else len(self.tasks) - 1
+    def _previous(self, action_dim: int, transfer: TransferConfig) -> Origin:
+        """If heads are copied, the newest task with as many actions; else, or if there is none, the previous one, whose
+        heads then do not fit."""
+        fitting = [task for task, size in self.action_dims.items() if size == action_dim]
+        copies = transfer.heads == "copy"
+        return Origin(fitting[-1] if fitting and copies else self.tasks[-1], heads=copies)
+
+    def most_similar(self, observations: Tensor) -> str:
+        """By the mean image: tasks of one domain look alike."""
+        statistics = self.encoder.statistics
+        return (
+            super().most_similar(observations) if statistics is None else self.tasks[statistics.nearest(observations)]
+        )
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         """From one observation (H, W, C) to one action (A,): sampled, or the mean. There is no memory."""
@@ -236,10 +245,10 @@ class SacAgent(Learner[TaskHeads]):
         and then would make the processor wait. `progress` is the stage's, 0 to 1. With `rehearsal` the encoder is
         held to an old task's outputs in the same step."""
         heads = self._heads(task)
-        self._set_learning_rate(progress)
+        self._set_learning_rate(progress, min(1.0, self._warm_up(task)))
         features, action, reward, discount = self._read(task, batch)
         metrics = self._update_critic(heads, features, action, reward, discount, rehearsal)
-        if self.task_updates[task] % self.settings.actor_every == 0:
+        if self.task_updates[task] % self.settings.actor_every == 0 and self._warm_up(task) >= 1:
             metrics |= self._update_actor(heads, features.now[0].detach())
         self._count_update(task)
         self._update_targets(task, progress)
@@ -410,7 +419,13 @@ class SacAgent(Learner[TaskHeads]):
         self.critic_optimiser.add(others, s.encoder_lr_scale, self._plain_decay)
         self.critic_optimiser.add(self.contrast.parameters(), 1.0, self._plain_decay)
 
-    def _set_learning_rate(self, progress: float) -> None:
+    def _warm_up(self, task: str) -> float:
+        """How far a task with copied heads has warmed up; 1 and more when it has. Until then critics learn alone, at a
+        rising rate: their values are of another task, and an actor that follows them forgets what it knew."""
+        updates = self._transfer.warmup_updates if self._transfer and self.has_copied_heads(task) else 0
+        return (self.task_updates[task] + 1) / updates if updates else 1.0
+
+    def _set_learning_rate(self, progress: float, share: float) -> None:
         s = self.settings
         rate, late = s.learning_rate, s.late_learning_rate
         if late is not None and s.rate_schedule == "linear":
@@ -418,7 +433,7 @@ class SacAgent(Learner[TaskHeads]):
         elif late is not None and progress >= s.late_from:
             rate = late
         for optimiser in self._optimisers:
-            optimiser.set_rate(rate)
+            optimiser.set_rate(share * rate)
 
     @property
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
