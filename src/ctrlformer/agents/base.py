@@ -45,7 +45,7 @@ class Memoryless:
 
 
 @dataclass(frozen=True)
-class Origin:
+class TransferSource:
     """What a new task starts from."""
 
     task: str | None
@@ -68,13 +68,10 @@ class Agent(Protocol):
         """The number of actions of every task, in the order in which they were added."""
 
     def add_task(
-        self, task: str, action_dim: int, transfer: TransferConfig | None = None, origin: Origin | None = None
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, source: TransferSource | None = None
     ) -> None:
         """Make room for one more task; nothing old is replaced. `transfer` begins a later stage, in which the task
-        starts from `origin`, or if none is given from the previous task."""
-
-    def most_similar(self, observations: Tensor) -> str:
-        """The task that looks most like observations (N, H, W, C) of the replay."""
+        starts from `source`; without one, from the previous task."""
 
     def has_copied_heads(self, task: str) -> bool:
         """Whether the task's heads were copied from an earlier one: it need not begin with random actions."""

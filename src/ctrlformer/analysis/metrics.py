@@ -39,12 +39,13 @@ class Evaluation(NamedTuple):
     score: float
 
 
-class Probe(NamedTuple):
-    """A row of evals.jsonl that tells how a policy did in a task before that was learnt."""
+class ProbeScore(NamedTuple):
+    """A row of evals.jsonl of kind probe: how a policy did in a task before that was learnt."""
 
     task: str
-    source: str  # the task whose policy it is, or what else chose the actions
+    policy: str  # the old task whose policy it is, or that the actions were random
     score: float
+    start: str  # what the task then started from, in words
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class RunScores:
     seed: int | None
     """None where the folder does not say."""
     rows: tuple[Evaluation, ...]
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[ProbeScore, ...] = ()
 
     @classmethod
     def of(cls, name: str, seed: int | None, rows: Iterable[Mapping[str, JSON]]) -> RunScores:
@@ -217,7 +218,7 @@ def retest_cells(runs: Sequence[RunScores]) -> list[list[str]]:
     for task in tasks:
         lines = [matrix[names.index(task)] for names, matrix in matrices if task in names]
         columns = [[line[stage] for line in lines if stage < line.size] for stage in range(len(stages))]
-        cells.append([task, *(_cell(column) for column in columns)])
+        cells.append([task, *(score_cell(column) for column in columns)])
     return cells
 
 
@@ -267,7 +268,8 @@ def area(curve: Curve, low: float, high: float, maximum: float = SUITE_MAXIMUM) 
     return float(np.trapezoid(scores, frames) / ((high - low) * maximum))
 
 
-def _cell(scores: Sequence[float]) -> str:
+def score_cell(scores: Sequence[float]) -> str:
+    """Mean over runs, with the std over runs where there are several; empty without one."""
     known = np.array([score for score in scores if not math.isnan(score)])
     if not known.size:
         return ""
@@ -290,9 +292,10 @@ def _evaluation(where: str, row: Mapping[str, JSON]) -> Evaluation:
     return Evaluation(stage, task, kind, frames, _return(where, row.get("mean")))
 
 
-def _probe(where: str, row: Mapping[str, JSON]) -> Probe:
-    task, source = (_name(where, name, row.get(name)) for name in ("task", "source"))
-    return Probe(task, source, _return(where, row.get("mean")))
+def _probe(where: str, row: Mapping[str, JSON]) -> ProbeScore:
+    task, policy, chosen = (_name(where, name, row.get(name)) for name in ("task", "source", "chosen"))
+    start = f"{chosen} with {'its' if row.get('heads') is True else 'new'} heads"
+    return ProbeScore(task, policy, _return(where, row.get("mean")), start)
 
 
 def _name(where: str, name: str, value: JSON) -> str:

@@ -27,7 +27,7 @@ from ctrlformer.errors import ConfigError
 
 SECTIONS = ("env", "encoder", "agent", "dreamer", "transfer", "training")
 
-PAPER = Config(transfer=TransferConfig(source="previous", heads="fresh", warmup_updates=0))
+PAPER = Config()
 
 # The authors' released code, where it departs from their text.
 OFFICIAL = replace(
@@ -52,8 +52,8 @@ OFFICIAL = replace(
         weight_decay=0.01,
         decay_on="all",
     ),
-    transfer=replace(
-        PAPER.transfer, encoder_lr_scale=0.0825, heads="copy", train_token=False, temperature=1e-4, random_start=True
+    transfer=TransferConfig(
+        encoder_lr_scale=0.0825, heads="copy", train_token=False, temperature=1e-4, random_start=True
     ),
 )
 
@@ -83,7 +83,7 @@ DREAMER = replace(
     PAPER,
     preset="dreamer",
     agent=AgentConfig(kind="dreamer", batch_size=50, gradient_clip=100.0, update_every=5),
-    transfer=replace(PAPER.transfer, encoder_lr_scale=1.0),
+    transfer=TransferConfig(encoder_lr_scale=1.0),
     training=replace(PAPER.training, precision="fp32"),
 )
 
@@ -141,7 +141,7 @@ COMPACT = replace(
         head_width=512,
         head_norm=True,
     ),
-    transfer=TransferConfig(),
+    transfer=TransferConfig(source="auto", heads="auto", warmup_updates=500),
     # A processor whose bf16 products are faster than its fp32 ones is still no faster on networks this small.
     training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )

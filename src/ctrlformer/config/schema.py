@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import reprlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -223,7 +224,7 @@ class AgentConfig:
         return max(1, self.frames_per_update // action_repeat), max(1, action_repeat // self.frames_per_update)
 
 
-SOURCES = ("auto", "previous", "none")  # of a new task, beside the names of earlier ones
+SOURCES = ("auto", "previous", "none")  # values of transfer.source beside the names of tasks
 
 
 @dataclass(frozen=True)
@@ -232,15 +233,16 @@ class TransferConfig:
 
     encoder_lr_scale: float = 0.05
     """Encoder's learning rate after the first stage, as a multiple of what it was; the paper takes 0.04 to 0.08."""
-    source: str = "auto"
-    """The earlier task whose token, pixel statistics and heads a new task starts from: its name; auto: the one whose
-    policy is best in the new task, if it clearly beats random actions, else the one that looks most like it; previous:
-    the previous one, or if heads are copied the newest with as many actions; none: all is new."""
-    heads: Literal["auto", "fresh", "copy"] = "auto"
-    """Actor and critics of a new task. copy: the source's, if it has as many actions; fresh: new ones; auto: copies with
-    source auto where a policy clearly beats random actions, and with a named source; new ones with source previous."""
-    warmup_updates: int = 500
-    """Updates of a task with copied heads in which critics learn alone and the learning rate rises from zero."""
+    source: str = "previous"
+    """The earlier task whose token, pixel statistics and heads a new task starts from. TASK: this one; auto: probe old
+    policies and random actions in the new task; take the best policy's task if it clearly beats random actions, else
+    the one that looks most like the new task; previous: the task before, or if heads are copied the newest with as many
+    actions; none: all is new."""
+    heads: Literal["auto", "fresh", "copy"] = "fresh"
+    """Actor and critics of a new task. copy: the source's, if it has as many actions; fresh: new ones; auto: copied if
+    source auto finds a policy that clearly beats random actions, and with source TASK; else new ones."""
+    warmup_updates: int = 0
+    """Updates of a task with copied heads in which critics learn alone, at a learning rate that rises from zero."""
     train_token: bool = True
     """Whether the copied token learns; in the authors' released code it never does."""
     temperature: float | None = None
@@ -364,21 +366,26 @@ class Config:
                 "encoder.kind resnet50 learns from stored features, which cannot be shifted: it needs agent.shift 0 and"
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
-        known: tuple[str, ...] = ()
-        for stage in self.stages:
-            source = stage.transfer.source
-            if known and source not in (*SOURCES, *known):
-                raise ConfigError(
-                    f"transfer.source {source!r} is no earlier task of {', '.join(stage.tasks)}: choose one of"
-                    f" {', '.join((*SOURCES, *known))}"
-                )
-            known += stage.tasks
+        self._check_sources()
         if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
             raise ConfigError(
                 "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
             )
         if self.agent.kind == "dreamer" and self.training.precision == "bf16":
             raise ConfigError("agent.kind dreamer computes in fp32: set training.precision fp32")
+
+    def _check_sources(self) -> None:
+        """Every later stage starts from an earlier task; what is set for the first is meant for stages to come."""
+        earlier: tuple[str, ...] = SOURCES
+        for number, stage in enumerate(self.stages):
+            allowed = earlier if number else (*SOURCES, *self.all_tasks)
+            if stage.transfer.source not in allowed:
+                where = f"learnt before {' + '.join(stage.tasks)}" if number else "of this run"
+                raise ConfigError(
+                    f"transfer.source {reprlib.repr(stage.transfer.source)} is no task {where}:"
+                    f" choose one of {', '.join(allowed)}"
+                )
+            earlier = (*earlier, *stage.tasks)
 
     @property
     def stages(self) -> tuple[StageConfig, ...]:
@@ -408,7 +415,7 @@ ADDED_LATER = {
     *(
         f"{place}.{name}"
         for place in ("config.transfer", "config.added[].transfer")
-        for name in ("train_token", "temperature", "random_start")
+        for name in ("source", "warmup_updates", "train_token", "temperature", "random_start")
     ),
 }
 # Settings that are gone with what they were for: a run that has them is read all the same.
@@ -443,12 +450,6 @@ def _bring_up_to_date(data: dict[str, Any]) -> None:
     agent = data.get("agent")
     if isinstance(agent, dict) and agent.get("target_encoder") in EARLIER_TARGET_ENCODERS:
         agent["target_encoder"] = "ema"
-    added = data.get("added")
-    for stage in (data, *(added if isinstance(added, list) else [])):
-        transfer = stage.get("transfer") if isinstance(stage, dict) else None
-        if isinstance(transfer, dict):  # what was done before there was a choice
-            transfer.setdefault("source", "previous")
-            transfer.setdefault("warmup_updates", 0)
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[Any, Any]]:

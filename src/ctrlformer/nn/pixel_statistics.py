@@ -50,11 +50,6 @@ class PixelStatistics(nn.Module):
         self.mean[task].lerp_(sample.mean(0), weight)
         self.variance[task].lerp_((sample - self.mean[task]).square().mean(), weight)
 
-    def nearest(self, pixels: Tensor) -> int:
-        """The task whose mean image is the nearest to that of observations (N, H, W, C)."""
-        apart = (self.mean - pixels.to(self.mean.device).float().mean(0)).abs().flatten(1).mean(1)  # (K,)
-        return int(apart.argmin())
-
     def scale(self, task: int) -> Tensor:
         """What to multiply centred pixels by: one over their std, which is at least one grey level."""
         return self.variance[task].clamp(min=1.0).rsqrt()

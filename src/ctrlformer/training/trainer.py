@@ -99,7 +99,7 @@ class Trainer:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
         state = restore_agent(self.agent, saved)
         self.progress = state.position
-        self._opener.origins = state.origins
+        self._opener.sources = state.sources
         self._buffers = [
             rehearsal.load(self.run.rehearsal_buffer(task), task, checksum, self.agent.outputs)
             for task, checksum in state.kept.items()
@@ -115,7 +115,7 @@ class Trainer:
         """Learn until the stage has ended, or something asks to stop."""
         self._callbacks.on_stage_start(stage.info)
         for lane in stage.lanes:
-            self._log_trials(lane)
+            self._log_probes(lane)
         if self._saved_frames is None:
             self._save(stage.lanes)  # from here on a killed run can be resumed
         while not self._stopping:
@@ -190,17 +190,18 @@ class Trainer:
         except OSError as error:
             raise RunError(f"cannot write {file}: {reason(error)}; fix this and resume") from error
 
-    # Trials, evaluations and retests
+    # Probes, evaluations and retests
 
-    def _log_trials(self, lane: Lane) -> None:
+    def _log_probes(self, lane: Lane) -> None:
         """Log how old policies did in a new task, and what it starts from."""
-        if not lane.trials:
+        if lane.source is None:
             return
-        for trial in lane.trials:
-            self._log_evaluation(lane.task, "probe", 0, 0, trial.returns, source=trial.policy)
-        origin = self._opener.origins[lane.task]
-        with_heads = "token, pixel statistics and heads" if origin.heads else "token and pixel statistics"
-        self._say(f"{lane.task} starts from {origin.task}: {with_heads}")
+        chosen, heads = lane.source.task, self.agent.has_copied_heads(lane.task)
+        for probe in lane.probes:
+            more: Row = {"source": probe.policy, "chosen": chosen, "heads": heads}
+            self._log_evaluation(lane.task, "probe", probe.frames, probe.steps, probe.returns, **more)
+        copied = f"from {chosen}, with {'its' if heads else 'new'} heads" if chosen else "anew"
+        self._say(f"{lane.task} starts {copied}")
 
     def _evaluation_due(self, stage: Stage, lane: Lane) -> bool:
         last, now = lane.progress.evaluated, lane.progress.frames
@@ -254,7 +255,9 @@ class Trainer:
             self._save(stage.lanes)  # an evaluation changes nothing: a resume repeats it from its start
             raise
 
-    def _log_evaluation(self, task: str, kind: str, frames: int, steps: int, returns: list[float], **more: str) -> None:
+    def _log_evaluation(
+        self, task: str, kind: str, frames: int, steps: int, returns: list[float], **more: JSON
+    ) -> None:
         row: Row = {
             "stage": self.progress.stage,
             "task": task,
@@ -320,7 +323,7 @@ class Trainer:
             "kept": {old.task: old.checksum for old in self._buffers},
             "lanes": {lane.task: dataclasses.asdict(LaneState.capture(lane)) for lane in lanes},
             "logs": self.run.log_positions(),
-            "origins": {task: dataclasses.asdict(origin) for task, origin in self._opener.origins.items()},
+            "sources": {task: dataclasses.asdict(source) for task, source in self._opener.sources.items()},
         }
         episodes = [OpenEpisode.capture(lane).tensors(index) for index, lane in enumerate(lanes)]
         tensors = {**self.agent.tensors(), "episodes": {k: v for each in episodes for k, v in each.items()}}
@@ -339,7 +342,7 @@ def restore_agent(agent: Agent, saved: Checkpoint) -> TrainerState:
     transfers = _transfers(agent.config)
     with must_fit(saved.path):
         for task, action_dim in state.action_dims.items():
-            agent.add_task(task, action_dim, transfers[task], state.origins.get(task))
+            agent.add_task(task, action_dim, transfers[task], state.sources.get(task))
         agent.load_tensors(saved.tensors)
     return state
 

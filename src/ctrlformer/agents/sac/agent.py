@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ctrlformer.agents.base import Memoryless, Origin, Policy
+from ctrlformer.agents.base import Memoryless, Policy, TransferSource
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
@@ -107,26 +107,26 @@ class SacAgent(Learner[TaskHeads]):
     # Tasks
 
     def add_task(
-        self, task: str, action_dim: int, transfer: TransferConfig | None = None, origin: Origin | None = None
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, source: TransferSource | None = None
     ) -> None:
         """One more policy token, actor, critics and temperature; nothing old is replaced.
 
         `transfer` begins a later stage: the encoder slows down or freezes, token and pixel statistics start as the
-        copies of the origin's, and heads may be copied from it too. Without it the token is random: the first stage.
+        copies of the source's, and heads may be copied from it too. Without it the token is random: the first stage.
         """
         if transfer:
             self._begin_transfer(transfer)
-            origin = origin or self._previous(action_dim, transfer)
-        source = self._index(origin.task) if origin and origin.task is not None else None
+            source = source or self._previous(action_dim, transfer)
+        copied = self._index(source.task) if source and source.task is not None else None
         with reproducible(self._seed + 1 + len(self.tasks)):
-            tokens = self.encoder.add_task(source)
+            tokens = self.encoder.add_task(copied)
             heads = TaskHeads(self.settings, self.encoder.features, action_dim, self.encoder.projection)
             heads.to(self.device)
             for copy in self._target_encoders:
-                for token, online in zip(copy.add_task(source), tokens, strict=True):
+                for token, online in zip(copy.add_task(copied), tokens, strict=True):
                     token.requires_grad_(False).copy_(online.detach())
-        old = None if source is None else self._all_heads[source]
-        if origin and origin.heads and old and old.action_dim == action_dim:
+        old = None if copied is None else self._all_heads[copied]
+        if source and source.heads and old and old.action_dim == action_dim:
             heads.copy_from(old)
         if transfer and transfer.temperature is not None:
             heads.fix_temperature(transfer.temperature)
@@ -144,7 +144,7 @@ class SacAgent(Learner[TaskHeads]):
 
     def _begin_transfer(self, transfer: TransferConfig) -> None:
         """Slow down or freeze what the encoder has learned; a new token, added after this, learns at full rate."""
-        self._transfer = transfer
+        self._transfer, self._warmup_updates = transfer, transfer.warmup_updates
         self.encoder.requires_grad_(not self._frozen)
         self._hold_fixed_tokens()
         scale = self.settings.encoder_lr_scale * transfer.encoder_lr_scale
@@ -154,19 +154,12 @@ class SacAgent(Learner[TaskHeads]):
         for token in self._fixed_tokens:
             token.requires_grad_(False)
 
-    def _previous(self, action_dim: int, transfer: TransferConfig) -> Origin:
+    def _previous(self, action_dim: int, transfer: TransferConfig) -> TransferSource:
         """If heads are copied, the newest task with as many actions; else, or if there is none, the previous one, whose
         heads then do not fit."""
         fitting = [task for task, size in self.action_dims.items() if size == action_dim]
         copies = transfer.heads == "copy"
-        return Origin(fitting[-1] if fitting and copies else self.tasks[-1], heads=copies)
-
-    def most_similar(self, observations: Tensor) -> str:
-        """By the mean image: tasks of one domain look alike."""
-        statistics = self.encoder.statistics
-        return (
-            super().most_similar(observations) if statistics is None else self.tasks[statistics.nearest(observations)]
-        )
+        return TransferSource(fitting[-1] if fitting and copies else self.tasks[-1], heads=copies)
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         """From one observation (H, W, C) to one action (A,): sampled, or the mean. There is no memory."""
@@ -245,10 +238,12 @@ class SacAgent(Learner[TaskHeads]):
         and then would make the processor wait. `progress` is the stage's, 0 to 1. With `rehearsal` the encoder is
         held to an old task's outputs in the same step."""
         heads = self._heads(task)
-        self._set_learning_rate(progress, min(1.0, self._warm_up(task)))
-        features, action, reward, discount = self._read(task, batch)
-        metrics = self._update_critic(heads, features, action, reward, discount, rehearsal)
-        if self.task_updates[task] % self.settings.actor_every == 0 and self._warm_up(task) >= 1:
+        self._set_learning_rate(progress, self._rate_share(task))
+        warms_up = self._warms_up(task)
+        with torch.set_grad_enabled(not warms_up):  # critics alone: no token and no encoder that moves the policy
+            features, action, reward, discount = self._read(task, batch)
+        metrics = self._update_critic(heads, features, action, reward, discount, None if warms_up else rehearsal)
+        if self.task_updates[task] % self.settings.actor_every == 0 and not warms_up:
             metrics |= self._update_actor(heads, features.now[0].detach())
         self._count_update(task)
         self._update_targets(task, progress)
@@ -270,6 +265,7 @@ class SacAgent(Learner[TaskHeads]):
         """All encoder passes of an update. `shown` is (V, B, H, W, C), `next_shown` (W, B, H, W, C)."""
         index, batch = self._index(task), shown.shape[1]
         learnt = shown[:2] if self.settings.q_regularisation else shown[:1]
+        contrasts = self._contrasts and torch.is_grad_enabled()
         tokens = self._pass(learnt.flatten(0, 1), index)
         now = _by_view(tokens.policy, batch)
         with torch.no_grad():
@@ -277,12 +273,12 @@ class SacAgent(Learner[TaskHeads]):
             next_policy = self._pass(after, index).policy
             # Without a target encoder the same pass serves the target Q heads.
             next_value = self._target_pass(after, index).policy if self._ema_targets else next_policy
-            contrastive_target = self._byol_pass(shown[1], index).contrastive if self._contrasts else None
+            contrastive_target = self._byol_pass(shown[1], index).contrastive if contrasts else None
         return Features(
             now,
             _by_view(next_policy, batch),
             _by_view(next_value, batch),
-            tokens.contrastive[:batch] if self._contrasts else None,
+            tokens.contrastive[:batch] if contrasts else None,
             contrastive_target,
         )
 
@@ -418,12 +414,6 @@ class SacAgent(Learner[TaskHeads]):
         self.critic_optimiser.add(matrices, s.encoder_lr_scale, s.weight_decay)
         self.critic_optimiser.add(others, s.encoder_lr_scale, self._plain_decay)
         self.critic_optimiser.add(self.contrast.parameters(), 1.0, self._plain_decay)
-
-    def _warm_up(self, task: str) -> float:
-        """How far a task with copied heads has warmed up; 1 and more when it has. Until then critics learn alone, at a
-        rising rate: their values are of another task, and an actor that follows them forgets what it knew."""
-        updates = self._transfer.warmup_updates if self._transfer and self.has_copied_heads(task) else 0
-        return (self.task_updates[task] + 1) / updates if updates else 1.0
 
     def _set_learning_rate(self, progress: float, share: float) -> None:
         s = self.settings

@@ -18,7 +18,8 @@ def effective_rank(features: Tensor) -> Tensor:
     """
     values = torch.linalg.svdvals(features - features.mean(0))
     shares = values / values.sum().clamp(min=1e-12)
-    return torch.special.entr(shares).sum().exp()
+    rank: Tensor = torch.special.entr(shares).sum().exp()
+    return rank
 
 
 class DeadUnits:
