@@ -27,7 +27,7 @@ def test_a_page_stands_by_itself(tmp_path: Path) -> None:
     page = render([run])
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r'(src|href)="(?!#)', page)
-    for text in ("after b", "800", "600", "75 %", "tiny"):
+    for text in ("after b", "800", "600", "75 %", "tiny", "performance <b>0.55</b>"):
         assert text in page
     assert [chart["task"] for chart in embedded(page)["curves"]] == ["a", "b"]
 

@@ -19,6 +19,7 @@ def test_the_matrix_has_a_line_per_task_and_a_column_per_stage(tmp_path: Path) -
     assert a.forgetting == "200"
     assert [cell.text for cell in b.cells] == ["", "500"]
     assert b.forgetting == b.transfer == "", "never retested, and no run from scratch to compare with"
+    assert matrix.figures == {"performance": "0.55", "forgetting": "0.10"}
 
 
 def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
@@ -33,6 +34,7 @@ def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
     a, b = matrix.lines
     assert [cell.text for cell in a.cells] == ["800 ± 0", "550 ± 50"]
     assert a.forgetting == "250 [200, 300]"
+    assert matrix.figures["forward transfer"] == "0.11 [0.11, 0.11]", "a has nothing to gain from, and counts"
     assert b.transfer == "0.22 [0.22, 0.22]", "areas of 0.3 and 0.1: 0.2 of the 0.9 that were left to gain"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from ctrlformer.analysis.continual_world import ContinualWorld, continual_world
 from ctrlformer.analysis.formatting import Cells, as_table, frames_text, interval_text, short
 from ctrlformer.analysis.metrics import (
     SUITE_MAXIMUM,
@@ -44,6 +45,7 @@ from ctrlformer.storage.files import JSON, to_json, write_atomic
 
 STATISTIC_HEADINGS = ["runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
 SCORE_HEADINGS = ["measure", "task", "frames", *STATISTIC_HEADINGS]
+FIGURE_HEADINGS = ["figure", *STATISTIC_HEADINGS]
 COMPARISON_HEADINGS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
 
 
@@ -109,6 +111,7 @@ class Summary:
     """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
     lines: tuple[ScoreLine, ...]
     comparisons: tuple[ComparisonLine, ...]
+    sequence: ContinualWorld | None = None
     probes: TransferMatrix | None = None
     group: RunGroup | None = None
     """The settings that the runs have in common."""
@@ -124,6 +127,7 @@ class Summary:
             "incomplete": self.incomplete,
             "figures": [line.to_json() for line in self.lines],
             "comparisons": [line.to_json() for line in self.comparisons],
+            "continual_world": self.sequence and {k: v._asdict() for k, v in self.sequence.figures.items()},
             "probes": self.probes and self.probes.to_json(),
         }
 
@@ -138,6 +142,12 @@ class Summary:
             tables["Retests"] = retest_cells(self.runs)
         if self.comparisons:
             tables["Transfer beside scratch"] = [COMPARISON_HEADINGS, *(line.cells() for line in self.comparisons)]
+        if self.sequence and self.sequence.figures:
+            figures = self.sequence.figures.items()
+            tables["Continual World's figures"] = [
+                FIGURE_HEADINGS,
+                *([name, *statistic_cells(one)] for name, one in figures),
+            ]
         if self.probes:
             tables["Probes: old policies in new tasks, before learning"] = self.probes.cells()
         return tables
@@ -213,7 +223,8 @@ def summarise(
     comparisons = _comparisons(runs, scratch, frames, maximum) if scratch else ()
     incomplete = tuple(run.name for run in runs if run not in whole)
     lines_found = tuple(line for line in lines if line)
-    return Summary(tuple(runs), incomplete, lines_found, tuple(comparisons), transfer_matrix(runs))
+    sequence = continual_world(whole, scratch, maximum)
+    return Summary(tuple(runs), incomplete, lines_found, tuple(comparisons), sequence, transfer_matrix(runs))
 
 
 def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> ScoreLine | None:

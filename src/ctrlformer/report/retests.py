@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ctrlformer.analysis.continual_world import continual_world
 from ctrlformer.analysis.metrics import SUITE_MAXIMUM, RunScores, forgetting, retest_change, retest_matrix
 from ctrlformer.analysis.probes import transfer_matrix
 from ctrlformer.analysis.statistics import SeedScore, Statistic
@@ -36,6 +37,8 @@ class Matrix(NamedTuple):
     seeds: int
     stages: list[str]
     lines: list[RetestLine]
+    figures: dict[str, str]
+    """Continual World's, by name, with intervals; those that are known."""
 
 
 class ProbeLine(NamedTuple):
@@ -90,7 +93,10 @@ def _matrix(method: str, plain_method: str, runs: list[RunScores], every: Sequen
         forgotten = _known(forgetting(run, task) for run in runs)
         transfer = _forward_transfer(plain_method, task, runs, every)
         lines.append(RetestLine(task, cells, _mean_and_range(forgotten), transfer))
-    return Matrix(method, len(runs), stages, lines)
+    scratch = [run for task in runs[0].stages for run in _scratch_runs(plain_method, task, every)]
+    found = continual_world(runs, scratch)
+    figures = {name: _two_decimals(one) for name, one in found.figures.items()} if found else {}
+    return Matrix(method, len(runs), stages, lines, figures)
 
 
 def probe_matrices(runs: Sequence[ReportRun]) -> list[ProbeMatrix]:
@@ -125,6 +131,11 @@ def _mean_and_range(values: Sequence[float]) -> str:
     found = Statistic.of(values)
     interval = found.mean_interval
     return f"{found.mean:.0f}" + (f" [{interval.low:.0f}, {interval.high:.0f}]" if interval else "")
+
+
+def _two_decimals(found: Statistic) -> str:
+    interval = found.mean_interval
+    return f"{found.mean:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
 def _forward_transfer(plain_method: str, task: str, runs: Sequence[RunScores], every: Sequence[Group]) -> str:
