@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import FrameReader
 from ctrlformer.replay import Replay
-from ctrlformer.replay.rehearsal import Outputs, Rehearsal
+from ctrlformer.replay.rehearsal import Outputs, Rehearsal, RehearsalBuffer
 
 Act = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
@@ -72,6 +72,9 @@ class Agent(Protocol):
     ) -> None:
         """Make room for one more task; nothing old is replaced. `transfer` begins a later stage, in which the task
         starts from `source`; without one, from the previous task."""
+
+    def protect(self, finished: Sequence[RehearsalBuffer]) -> None:
+        """Called when a later stage begins and its tasks are added, with the rehearsal buffers of earlier ones."""
 
     def has_copied_heads(self, task: str) -> bool:
         """Whether the task's heads were copied from an earlier one: it need not begin with random actions."""

@@ -13,6 +13,7 @@ from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.config import Config
 from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.replay import Replay
+from ctrlformer.replay.rehearsal import RehearsalBuffer
 
 
 class Heads(Protocol):
@@ -86,6 +87,9 @@ class Learner(ABC, Generic[H]):
     @property
     def _all_heads(self) -> list[H]:
         return cast("list[H]", list(self.heads))
+
+    def protect(self, finished: Sequence[RehearsalBuffer]) -> None:
+        """Nothing, unless an agent measures what earlier tasks need."""
 
     # Learning
 

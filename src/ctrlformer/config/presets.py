@@ -19,10 +19,10 @@ from ctrlformer.config.schema import (
     EncoderConfig,
     EnvConfig,
     TrainingConfig,
-    TransferConfig,
     from_json,
     to_json,
 )
+from ctrlformer.config.transfer import TransferConfig
 from ctrlformer.errors import ConfigError
 
 SECTIONS = ("env", "encoder", "agent", "dreamer", "transfer", "training")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ctrlformer.config.decode import decode
 from ctrlformer.config.dreamer import DreamerConfig
+from ctrlformer.config.transfer import SOURCES, TransferConfig
 from ctrlformer.config.validate import at_least, at_most, positive, share
 from ctrlformer.errors import ConfigError
 
@@ -224,54 +225,6 @@ class AgentConfig:
         return max(1, self.frames_per_update // action_repeat), max(1, action_repeat // self.frames_per_update)
 
 
-SOURCES = ("auto", "previous", "none")  # values of transfer.source beside the names of tasks
-
-
-@dataclass(frozen=True)
-class TransferConfig:
-    """How an agent that knows tasks takes up the next one."""
-
-    encoder_lr_scale: float = 0.05
-    """Encoder's learning rate after the first stage, as a multiple of what it was; the paper takes 0.04 to 0.08."""
-    source: str = "previous"
-    """The earlier task whose token, pixel statistics and heads a new task starts from. TASK: this one; auto: probe old
-    policies and random actions in the new task; take the best policy's task if it clearly beats random actions, else
-    the one that looks most like the new task; previous: the task before, or if heads are copied the newest with as many
-    actions; none: all is new."""
-    heads: Literal["auto", "fresh", "copy"] = "fresh"
-    """Actor and critics of a new task. copy: the source's, if it has as many actions; fresh: new ones; auto: copied if
-    source auto finds a policy that clearly beats random actions, and with source TASK; else new ones."""
-    warmup_updates: int = 0
-    """Updates of a task with copied heads in which critics learn alone, at a learning rate that rises from zero."""
-    train_token: bool = True
-    """Whether the copied token learns; in the authors' released code it never does."""
-    temperature: float | None = None
-    """Temperature of a new task, held fixed; none starts at agent.init_temperature and learns it."""
-    random_start: bool = False
-    """Begin with training.seed_steps random steps even where heads were copied."""
-    protect: Literal["none", "rehearse", "freeze"] = "none"
-    """Old tasks. none: only the slow encoder; rehearse: old tokens' outputs are held on the rehearsal buffer; freeze:
-    only the new token and heads learn."""
-    kept_observations: int = 2000
-    """Observations in a task's rehearsal buffer, stored at its stage's end; drift is measured on them, too."""
-    rehearsal_batch: int = 64
-    """Observations of the rehearsal buffer in every update."""
-    rehearsal_weight: float = 10.0
-    """Weight of holding old outputs, as a multiple of the critic's loss, or of 1 where that is less."""
-    retest_every_frames: int | None = None
-    """Frames between two retests of the earlier tasks during a stage; none retests at its end only."""
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "kept_observations", "rehearsal_batch")
-        at_least(0, self, "warmup_updates")
-        at_most(1 << 20, self, "kept_observations", "rehearsal_batch")
-        if self.retest_every_frames is not None:
-            at_least(1, self, "retest_every_frames")
-        positive(self, "encoder_lr_scale", "rehearsal_weight")
-        if self.temperature is not None:
-            positive(self, "temperature")
-
-
 @dataclass(frozen=True)
 class TrainingConfig:
     """The loop around the agent."""
@@ -367,9 +320,15 @@ class Config:
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
         self._check_sources()
-        if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
+        protections = {stage.transfer.protect for stage in self.stages}
+        if self.agent.kind == "dreamer" and not protections <= {"none", "freeze"}:
             raise ConfigError(
-                "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
+                f"transfer.protect {min(protections - {'none', 'freeze'})} is not made for agent.kind dreamer:"
+                " choose none or freeze"
+            )
+        if "packnet" in protections and len(protections) > 1:
+            raise ConfigError(
+                "transfer.protect packnet prunes from the first stage on: choose it for all stages, or none"
             )
         if self.agent.kind == "dreamer" and self.training.precision == "bf16":
             raise ConfigError("agent.kind dreamer computes in fp32: set training.precision fp32")
@@ -415,7 +374,15 @@ ADDED_LATER = {
     *(
         f"{place}.{name}"
         for place in ("config.transfer", "config.added[].transfer")
-        for name in ("source", "warmup_updates", "train_token", "temperature", "random_start")
+        for name in (
+            "source",
+            "warmup_updates",
+            "penalty_weight",
+            "packnet_share",
+            "train_token",
+            "temperature",
+            "random_start",
+        )
     ),
 }
 # Settings that are gone with what they were for: a run that has them is read all the same.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ctrlformer.config import Config, StageConfig, TransferConfig
-from ctrlformer.config.schema import SOURCES
+from ctrlformer.config.transfer import SOURCES
 from ctrlformer.encoders.weights import with_checked_weights
 from ctrlformer.envs import canonical_task, pixel_fingerprint, typed_task
 from ctrlformer.envs.gl import use_backend

@@ -192,6 +192,8 @@ class StageOpener:
         if source is not None:
             self.sources[env.task] = source
         self._agent.add_task(env.task, env.action_dim, transfer, source)
+        if transfer:
+            self._agent.protect(finished)
         return probes
 
     def saved_lane(self, saved: Checkpoint, state: TrainerState, index: int) -> SavedLane:

@@ -7,7 +7,7 @@ the views of s', and BYOL's on one view of s. The actor reuses the critic pass's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
 from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
+from ctrlformer.agents.sac.protection import Gaussian, Protection
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
@@ -30,7 +31,7 @@ from ctrlformer.nn.heads import Predictor
 from ctrlformer.nn.seeding import reproducible
 from ctrlformer.nn.transformer import initialise
 from ctrlformer.replay import Batch, Replay
-from ctrlformer.replay.rehearsal import Outputs, Rehearsal
+from ctrlformer.replay.rehearsal import Outputs, Rehearsal, RehearsalBuffer
 from ctrlformer.system.device import choose_precision
 
 DIAGNOSED_STEPS = 128  # of an episode
@@ -71,6 +72,7 @@ class SacAgent(Learner[TaskHeads]):
         self._byol_pass = self._fast(self.byol_encoder, compiled) if self._ema_contrast else self._pass
         self._transfer: TransferConfig | None = None  # of the stage under way; none in the first
         self._fixed_tokens: list[nn.Parameter] = []
+        self._protection = Protection(self.encoder, config.transfer)
         self._make_optimisers()
 
     def _make_targets(self) -> None:
@@ -131,6 +133,7 @@ class SacAgent(Learner[TaskHeads]):
         if transfer and transfer.temperature is not None:
             heads.fix_temperature(transfer.temperature)
         self._append(task, heads)
+        self._protection.add_task()
         if transfer and not transfer.train_token:
             self._fixed_tokens += tokens
             self._hold_fixed_tokens()
@@ -149,6 +152,15 @@ class SacAgent(Learner[TaskHeads]):
         self._hold_fixed_tokens()
         scale = self.settings.encoder_lr_scale * transfer.encoder_lr_scale
         self.critic_optimiser.rescale(self.encoder.parameters(), scale)
+        self._protection.begin_stage(transfer)
+
+    def protect(self, finished: Sequence[RehearsalBuffer]) -> None:
+        """EWC weighs the encoder's weights by what earlier tasks' policies make of their rehearsal buffers."""
+        self._protection.weigh((self._gaussian(old.task), old.observations) for old in finished)
+
+    def _gaussian(self, task: str) -> Gaussian:
+        index, actor = self._index(task), self._heads(task).actor
+        return lambda observations: actor(self.encoder(observations.to(self.device), index).policy)
 
     def _hold_fixed_tokens(self) -> None:
         for token in self._fixed_tokens:
@@ -168,7 +180,8 @@ class SacAgent(Learner[TaskHeads]):
         @torch.no_grad()
         def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
             x = self.reader.stack(pixels)[None].to(self.device)
-            features = self.encoder(x, index).policy  # (1, F)
+            with self._protection.weights_of(index):
+                features = self.encoder(x, index).policy  # (1, F)
             if explore:
                 action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
             else:
@@ -187,7 +200,8 @@ class SacAgent(Learner[TaskHeads]):
     def outputs(self, task: str, observations: Tensor) -> Outputs:
         """What the task's policy makes of observations of the replay, (N, H, W, C), as it is now."""
         shares = torch.split(observations, self.settings.batch_size)
-        parts = [self._outputs(task, share.to(self.device)) for share in shares]
+        with self._protection.weights_of(self._index(task)):
+            parts = [self._outputs(task, share.to(self.device)) for share in shares]
         return Outputs(*map(torch.cat, zip(*parts, strict=True)))
 
     def _outputs(self, task: str, observations: Tensor) -> Outputs:
@@ -240,6 +254,7 @@ class SacAgent(Learner[TaskHeads]):
         heads = self._heads(task)
         self._set_learning_rate(progress, self._rate_share(task))
         warms_up = self._warms_up(task)
+        self._protection.prune_at(progress)
         with torch.set_grad_enabled(not warms_up):  # critics alone: no token and no encoder that moves the policy
             features, action, reward, discount = self._read(task, batch)
         metrics = self._update_critic(heads, features, action, reward, discount, None if warms_up else rehearsal)
@@ -318,7 +333,12 @@ class SacAgent(Learner[TaskHeads]):
             metrics["rehearsal_loss"] = held.detach()
             # In proportion to the critic's loss: errors of large values would drown any fixed weight.
             loss = loss + self._transfer.rehearsal_weight * critic.detach().clamp(min=1.0) * held
-        metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
+        moved = self._protection.moved()
+        if moved is not None and features.now.requires_grad:  # not in a warm-up
+            metrics["protection_loss"] = moved.detach()
+            loss = loss + critic.detach().clamp(min=1.0) * moved
+        with self._protection.held():
+            metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
         return metrics
 
     @torch.no_grad()
@@ -436,7 +456,7 @@ class SacAgent(Learner[TaskHeads]):
             modules["target_encoder"] = self.target_encoder
         if self._ema_contrast:
             modules |= {"byol_encoder": self.byol_encoder, "byol_projector": self.byol_projector}
-        return modules
+        return modules | self._protection.modules
 
 
 def _by_view(flat: Tensor, batch: int) -> Tensor:
