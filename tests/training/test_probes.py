@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +132,7 @@ def test_a_named_source_needs_no_probes(tmp_path: Path) -> None:
     run = ctrlformer.add(  # by its other spelling; it is not the task before, and unknown when that was learnt
         first.path,
         NEW,
-        overrides={"transfer.source": "toy-reach"},
+        overrides={"transfer.source": "Toy/Reach"},
         into=tmp_path / "run",
         callbacks=[Said()],
         quiet=True,
@@ -208,7 +210,7 @@ def test_scores_and_curves_know_nothing_of_probes(whole: RunFolder) -> None:
 
 
 class Interrupted(Callback):
-    """A real signal in the middle of the probes: at the second step of a new task."""
+    """A real signal to the process in the middle of the probes: at the second step of a new task."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -220,7 +222,8 @@ class Interrupted(Callback):
 
         def step_and_signal(toy: Toy, action: Any) -> FrameResult:
             if next(steps, False):
-                signal.raise_signal(signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.2)  # the main thread, which waits for the probes, has to take notice
             return step(toy, action)
 
         self._monkeypatch.setattr(Toy, "step", step_and_signal)

@@ -62,7 +62,7 @@ def fisher(policy: Gaussian, observations: Tensor, weights: list[nn.Parameter]) 
     """
     total = [torch.zeros_like(weight) for weight in weights]
     learning = [number for number, weight in enumerate(weights) if weight.requires_grad]
-    for observation in observations.split(1):
+    for observation in torch.split(observations, 1):
         mean, log_std = policy(observation)
         information = torch.cat([(-2 * log_std).exp(), torch.full_like(log_std, 2.0)], 1).detach()[0]  # (2A,)
         for output, weight in zip(torch.cat([mean, log_std], 1)[0], information, strict=True):
