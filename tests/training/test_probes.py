@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_dreamers import small_dreamer
 from small_runs import SETTINGS, SignalAt, assert_same, flags, outcome, start
 from torch import Tensor
 
@@ -142,6 +143,9 @@ def test_a_named_source_needs_no_probes(tmp_path: Path) -> None:
     assert Said.lines == [f"{NEW} starts from {OLD}, with its heads"]
 
 
+LEVELS = (("high", 1.0), ("low", 0.0))
+
+
 def buffer_of(task: str, level: int) -> RehearsalBuffer:
     rng = np.random.default_rng(level)
     shown = torch.from_numpy((level + rng.integers(-20, 20, (100, 8, 8, 9))).astype(np.uint8))
@@ -152,6 +156,8 @@ def test_the_most_similar_task_has_the_nearest_mean_observation() -> None:
     finished = [buffer_of("dark", 50), buffer_of("bright", 200), buffer_of("middle", 120)]
     assert probes.most_similar(finished, buffer_of("", 180).observations) == "bright"
     assert probes.most_similar(finished, buffer_of("", 60).observations) == "dark"
+    features = [RehearsalBuffer(name, torch.full((9, 3, 4), at), finished[0].outputs, "") for name, at in LEVELS]
+    assert probes.most_similar(features, torch.full((5, 3, 4), 0.7)) == "high"
 
 
 # Frames, and first experience
@@ -294,6 +300,16 @@ def test_other_agents_probe_and_resume_exactly(changes: dict[str, Any], steady: 
     config = small(training__frames=40, **changes)
     expected = start(tmp_path / "whole", config)
     assert [row["heads"] for row in probe_rows(expected)] == [True, True]
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", config, SignalAt(step=14, stage=NEW))
+    assert_same(outcome(launch.resume(tmp_path / "run")), outcome(expected))
+
+
+def test_dreamer_probes_and_resumes_exactly(steady: None, tmp_path: Path) -> None:
+    auto = {"transfer__source": "auto", "transfer__heads": "auto", "transfer__warmup_updates": 2}
+    config = small_dreamer(OLD, NEW, training__frames=40, training__eval_every_frames=1000, **auto)
+    expected = start(tmp_path / "whole", config)
+    assert [row["source"] for row in probe_rows(expected)] == [RANDOM, OLD]
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "run", config, SignalAt(step=14, stage=NEW))
     assert_same(outcome(launch.resume(tmp_path / "run")), outcome(expected))
