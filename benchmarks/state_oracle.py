@@ -55,6 +55,10 @@ class StateEnv(PixelEnv):
     def _draw(self, size: int) -> Any:
         return self._state.state()
 
+    def picture(self, size: int) -> NDArray[np.uint8]:
+        """What pixels would show now, (size, size, 3)."""
+        return self._state.pixels(size)
+
 
 class StateReader:
     """A stack of one state."""
@@ -265,6 +269,14 @@ def summary(file: Path) -> str:
     return text
 
 
+def show(row: dict[str, Any], file: Path | None) -> None:
+    """Print a line of JSON, and append it to the file."""
+    print(json.dumps(row), flush=True)
+    if file:
+        with file.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+
+
 def setting(text: str) -> tuple[str, Any]:
     """`agent.n_step=3` as name and value."""
     name, _, value = text.partition("=")
@@ -295,10 +307,7 @@ def main() -> None:
             config, changed = oracle_config(task, seed, args.preset, dict(args.set), identity)
             row = {"task": task, "seed": seed, "encoder": args.encoder, "settings": changed}
             row |= run(config, args.frames, identity)
-            print(json.dumps(row), flush=True)
-            if args.out:
-                with args.out.open("a") as out:
-                    out.write(json.dumps(row) + "\n")
+            show(row, args.out)
 
 
 if __name__ == "__main__":

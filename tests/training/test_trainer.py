@@ -96,6 +96,7 @@ def stop_and_resume(folder: Path, stop: SignalAt, error: type[BaseException] = K
         {"agent__updates_per_step": 3},
         {"agent__update_every": 3},
         {"agent__frames_per_update": 3},
+        {"agent__exploration": "pink"},
         {"training__precision": "bf16"},
         {"training__threads": 2},  # encoder passes in two shards
         {"training__replay_capacity": 8},  # the ring goes round while batches are drawn ahead

@@ -152,7 +152,7 @@ CONV = replace(
     COMPACT,
     preset="conv",
     env=EnvConfig(image_size=64),
-    encoder=EncoderConfig(kind="conv", patch_size=4, dim=64, feature_dim=64, init="orthogonal", normalise_pixels=True),
+    encoder=EncoderConfig(kind="conv", patch_size=4, dim=48, feature_dim=64, init="orthogonal", normalise_pixels=True),
     agent=AgentConfig(
         batch_size=128,
         learning_rate=1e-3,
@@ -176,6 +176,15 @@ CONV = replace(
     training=replace(COMPACT.training, seed_steps=250, eval_episodes=10, precision="auto"),
 )
 
+# The same at the paper's size, for a GPU: its image, width D and batch, and DrQ-v2's rate of updates.
+GPU = replace(
+    CONV,
+    preset="gpu",
+    env=EnvConfig(image_size=84),
+    encoder=replace(CONV.encoder, dim=192),
+    agent=replace(CONV.agent, batch_size=512, frames_per_update=2, shift=4, head_width=1024),
+)
+
 # For tests: every part real, everything small.
 TINY = replace(
     COMPACT,
@@ -196,7 +205,7 @@ TINY = replace(
     ),
 )
 
-_ALL = (COMPACT, CONV, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+_ALL = (COMPACT, CONV, GPU, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
 PRESETS = {config.preset: config for config in _ALL}
 
 

@@ -188,6 +188,9 @@ class AgentConfig:
     head_width: int = 1024
     head_norm: bool = False
     """LayerNorm before each ReLU of actor and critics."""
+    exploration: Literal["white", "pink"] = "white"
+    """Noise of a training's actions. white: drawn anew at every step; pink: it also has slow parts, so that actions
+    wander and do not cancel out."""
     log_std_min: float = -10.0
     log_std_max: float = 2.0
     init_temperature: float = 0.1
@@ -368,6 +371,7 @@ ADDED_LATER = {
     "config.agent.contrastive_target",
     "config.agent.rewards",
     "config.agent.rate_schedule",
+    "config.agent.exploration",
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",

@@ -61,9 +61,13 @@ class Encoder(nn.Module):
         return 1 / 255 if self.config.scale_pixels else 1.0
 
     def centred(self, observation: Tensor, task: int) -> Tensor:
-        """Background subtracted, in units of what strays from it; bytes are exact in bf16, at half the memory."""
+        """Background subtracted, in units of what strays from it."""
+        x = self.without_background(observation, task)
+        return x.mul_(torch.as_tensor(self.pixel_scale(task), dtype=x.dtype, device=x.device))
+
+    def without_background(self, observation: Tensor, task: int) -> Tensor:
+        """Background subtracted, in grey levels; bytes are exact in bf16, at half the memory."""
         dtype = torch.bfloat16 if self.bf16 else torch.float32
-        x = observation.to(dtype)
-        if self.statistics is not None:
-            x = x.sub_(self.statistics.mean[task].to(dtype))
-        return x.mul_(torch.as_tensor(self.pixel_scale(task), dtype=dtype, device=x.device))
+        if self.statistics is None:
+            return observation.to(dtype)
+        return torch.sub(observation, self.statistics.mean[task].to(dtype))  # one pass: bytes become floats in it

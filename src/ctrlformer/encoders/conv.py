@@ -30,7 +30,8 @@ class ConvEncoder(Encoder):
         patch, stem, dim = config.patch_size, config.stem_width, config.dim
         if min(height, width) < 2 * patch:
             raise ConfigError(f"encoder.kind conv needs env.image_size of two patches or more: {2 * patch} at least")
-        self.stem = nn.Conv2d(channels, stem, 2 * patch, stride=patch, padding=patch // 2)
+        overlap = patch // 4  # with the patches on each side
+        self.stem = nn.Conv2d(channels, stem, patch + 2 * overlap, stride=patch, padding=overlap)
         self.convolutions = nn.Sequential(
             nn.ReLU(),
             nn.Conv2d(stem, dim, 3, stride=2, padding=1),
@@ -45,7 +46,7 @@ class ConvEncoder(Encoder):
         self.changes: Tensor
         self.policy_tokens = nn.ModuleList()
         self.features = config.feature_dim
-        rows, columns = (((size + patch // 2 * 2) // patch - 2) // 2 + 1 for size in (height, width))
+        rows, columns = ((size // patch - 1) // 2 + 1 for size in (height, width))
         self.contrastive_dim = dim * rows * columns
 
     def add_task(self, copy_from: int | None = None) -> list[nn.Parameter]:
@@ -58,21 +59,21 @@ class ConvEncoder(Encoder):
         return list(token.parameters())
 
     def encode(self, observation: Tensor, task: int) -> Tokens:
-        pixels = self.centred(observation, task).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
-        cells = self.convolutions(self._patches(pixels)).flatten(1)  # (B, dim * h * w)
+        pixels = self.without_background(observation, task).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
+        cells = self.convolutions(self._patches(pixels, self.pixel_scale(task))).flatten(1)  # (B, dim * h * w)
         token = self.policy_tokens[task]
         assert isinstance(token, nn.Sequential)
         x = token[0](cells)  # (B, F)
         with torch.autocast(x.device.type, enabled=False):
             return Tokens(token[1:](x.float()), cells)
 
-    def _patches(self, pixels: Tensor) -> Tensor:
-        """The stem, of the newest frame and the changes from frame to frame.
+    def _patches(self, pixels: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+        """The stem, of the newest frame and the changes from frame to frame, all times `scale`.
 
-        Raw frames differ so little that speeds are learned late. Mixing the stem's weights instead of the pixels gives
-        the same sums without a pass over the batch.
+        Raw frames differ so little that speeds are learned late. Mixing and scaling the stem's weights instead of the
+        pixels gives the same sums without a pass over the batch.
         """
-        weight = torch.einsum("ocij,dc->odij", self.stem.weight, self.changes)
+        weight = torch.einsum("ocij,dc->odij", self.stem.weight, self.changes * scale)
         weight = weight.contiguous(memory_format=torch.channels_last)
         return F.conv2d(pixels, weight, self.stem.bias, self.stem.stride, self.stem.padding)
 

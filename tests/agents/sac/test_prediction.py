@@ -85,3 +85,15 @@ def test_a_frozen_encoder_is_not_trained_by_it_and_copied_heads_bring_their_pred
 
 def test_without_it_nothing_is_made() -> None:
     assert not any("predictor" in name for name in agent_for(prediction=False).tensors()["heads"])
+
+
+def test_preset_gpu_at_its_own_size_learns_on_a_cpu() -> None:
+    config = preset("gpu")
+    size, agent = config.env.image_size, SacAgent(config, seed=3)
+    agent.add_task("cartpole_balance", 1)
+    rng = np.random.default_rng(0)
+    shown, after = torch.from_numpy(rng.integers(0, 256, (2, 1, B, size, size, 9), dtype=np.uint8))
+    batch = Batch(shown, torch.rand(B, 1), torch.rand(B), torch.full((B,), 0.98), after)
+    first, *_, last = (agent.update("cartpole_balance", batch) for _ in range(4))
+    assert float(last["prediction_loss"]) < float(first["prediction_loss"])
+    assert float(last["critic_loss"]) < float(first["critic_loss"])

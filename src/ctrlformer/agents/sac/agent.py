@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ctrlformer.agents.base import Memoryless, Policy, TransferSource
+from ctrlformer.agents.base import Policy, TransferSource
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
 from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
+from ctrlformer.agents.sac.exploration import PinkNoise
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.agents.sac.protection import Gaussian, Protection
 from ctrlformer.config import Config, TransferConfig
@@ -35,6 +36,7 @@ from ctrlformer.replay.rehearsal import Outputs, Rehearsal, RehearsalBuffer
 from ctrlformer.system.device import choose_precision
 
 DIAGNOSED_STEPS = 128  # of an episode
+STATISTICS_SETTLED, STATISTICS_EVERY = 512, 8  # updates: at first all of a task's batches, then every 8th
 
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
 
@@ -174,22 +176,14 @@ class SacAgent(Learner[TaskHeads]):
         return TransferSource(fitting[-1] if fitting and copies else self.tasks[-1], heads=copies)
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
-        """From one observation (H, W, C) to one action (A,): sampled, or the mean. There is no memory."""
-        index, heads = self._index(task), self._heads(task)
+        """From one observation (H, W, C) to one action (A,): sampled, or the mean. Only pink noise has a memory."""
+        if explore and self.settings.exploration == "pink":
+            noise = PinkNoise(self._noise, self._heads(task).action_dim, memory)
+            return SacPolicy(self, task, noise)
+        return SacPolicy(self, task, self._white_noise(task) if explore else None)
 
-        @torch.no_grad()
-        def act(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-            x = self.reader.stack(pixels)[None].to(self.device)
-            with self._protection.weights_of(index):
-                features = self.encoder(x, index).policy  # (1, F)
-            if explore:
-                action = heads.actor.sample(features, self._noise(1, heads.action_dim)).action
-            else:
-                action = heads.actor.mean_action(features)
-            numbers: NDArray[np.float32] = action[0].cpu().numpy()
-            return numbers
-
-        return Memoryless(act)
+    def _white_noise(self, task: str) -> Callable[[], Tensor]:
+        return lambda: self._noise(1, self._heads(task).action_dim)
 
     def value(self, task: str, features: Tensor) -> Tensor:
         """What the task's critics think of its mean action, the lower of the two: (B, F) to (B,)."""
@@ -268,8 +262,14 @@ class SacAgent(Learner[TaskHeads]):
         """A batch's features, actions, rewards in the critics' unit, and discounts."""
         shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
         reward = self._in_critics_unit(task, reward)
-        self.encoder.observe(shown[0], self._index(task))
+        if self._sees_statistics(task):
+            self.encoder.observe(shown[0], self._index(task))
         return self._encode(task, shown, next_shown), action, reward, discount
+
+    def _sees_statistics(self, task: str) -> bool:
+        """Whether pixel statistics look at this update's batch: a mean of many batches changes little by one more."""
+        updates = self.task_updates[task]
+        return updates < STATISTICS_SETTLED or updates % STATISTICS_EVERY == 0
 
     def _in_critics_unit(self, task: str, reward: Tensor) -> Tensor:
         """Rewards as critics learn them, found finite: asked for before anything changes."""
@@ -462,3 +462,24 @@ class SacAgent(Learner[TaskHeads]):
 def _by_view(flat: Tensor, batch: int) -> Tensor:
     """(V*B, ...) to (V, B, ...)."""
     return flat.reshape(-1, batch, *flat.shape[1:])
+
+
+class SacPolicy:
+    """Plays one episode: samples with the noise it is given, or takes the mean action."""
+
+    def __init__(self, agent: SacAgent, task: str, noise: Callable[[], Tensor] | None) -> None:
+        self._agent, self._index, self._heads = agent, agent._index(task), agent._heads(task)
+        self._noise = noise
+
+    @property
+    def memory(self) -> Tensor | None:
+        return self._noise.memory if isinstance(self._noise, PinkNoise) else None
+
+    @torch.no_grad()
+    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        agent, actor = self._agent, self._heads.actor
+        with agent._protection.weights_of(self._index):
+            features = agent.encoder(agent.reader.stack(pixels)[None].to(agent.device), self._index).policy  # (1, F)
+        action = actor.sample(features, self._noise()).action if self._noise else actor.mean_action(features)
+        numbers: NDArray[np.float32] = action[0].cpu().numpy()
+        return numbers

@@ -1,0 +1,35 @@
+"""The noise of exploring policies: white, or pink, whose actions wander."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+OCTAVES = 8  # of time constants: 1, 2, 4, ... 128 steps
+
+Draw = Callable[..., Tensor]  # a shape to standard normal numbers
+
+
+class PinkNoise:
+    """Standard normal noise with a spectrum of about 1/f, one step of an episode after the other.
+
+    White noise cancels itself out within a few steps, so that a policy which stands still stays where it is. A sum of
+    processes with time constants of every octave has slow parts too, and is still standard normal at each step, as the
+    entropy of the policy assumes. `memory` (OCTAVES, A) continues where an earlier one stood.
+    """
+
+    def __init__(self, draw: Draw, action_dim: int, memory: Tensor | None = None) -> None:
+        self._draw, self._shape = draw, (OCTAVES, action_dim)
+        if memory is not None and (memory.shape != self._shape or memory.dtype != torch.float32):
+            raise ValueError(f"noise of {memory.dtype} {tuple(memory.shape)}, not {self._shape}")
+        self.memory = draw(*self._shape) if memory is None else memory
+        self._keep = torch.exp(-1 / 2.0 ** torch.arange(OCTAVES, dtype=torch.float32))[:, None]
+
+    def __call__(self) -> Tensor:
+        """The next step's noise (1, A)."""
+        keep = self._keep.to(self.memory.device)
+        noise: Tensor = self.memory.sum(0, keepdim=True) / OCTAVES**0.5
+        self.memory = keep * self.memory + (1 - keep.square()).sqrt() * self._draw(*self._shape)
+        return noise

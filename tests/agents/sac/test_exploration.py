@@ -1,0 +1,67 @@
+"""Pink noise of exploring policies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ctrlformer.agents.sac.agent import SacAgent
+from ctrlformer.agents.sac.exploration import OCTAVES, PinkNoise
+from ctrlformer.config.presets import make_config
+
+
+def noise(seed: int, action_dim: int = 400) -> PinkNoise:
+    generator = torch.Generator().manual_seed(seed)
+    return PinkNoise(lambda *shape: torch.randn(shape, generator=generator), action_dim)
+
+
+def steps(pink: PinkNoise, count: int) -> torch.Tensor:
+    return torch.cat([pink() for _ in range(count)])  # (count, A)
+
+
+def test_every_step_is_standard_normal() -> None:
+    drawn = steps(noise(0), 200)
+    assert abs(float(drawn.mean())) < 0.05
+    for first in (0, 100):  # from the first step on
+        assert float(drawn[first : first + 20].std()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_it_wanders_as_one_over_f_does() -> None:
+    """The power of an octave of frequencies is the same for slow and quick ones; white noise doubles it each time."""
+    drawn = steps(noise(1), 512)
+    power = torch.fft.rfft(drawn, dim=0).abs().square().mean(1)  # (257,)
+    octaves = [float(power[start : 2 * start].sum()) for start in (8, 16, 32, 64)]
+    assert max(octaves) < 1.5 * min(octaves)
+
+
+def test_its_memory_is_where_it_continues() -> None:
+    pink = noise(2, action_dim=3)
+    steps(pink, 5)
+    memory, state = pink.memory.clone(), torch.Generator().manual_seed(9)
+    again = PinkNoise(lambda *shape: torch.randn(shape, generator=state), 3, memory)
+    assert torch.equal(again(), pink())
+    with pytest.raises(ValueError, match="noise of"):
+        PinkNoise(torch.randn, 2, memory)
+
+
+def test_policies_explore_with_it_and_mean_actions_have_no_noise() -> None:
+    config = make_config(["toy/reach"], "tiny", None, 1, {})
+    pink = replace(config, agent=replace(config.agent, exploration="pink"))
+    size = config.env.image_size
+    still = np.zeros((size, size, 9), np.uint8)
+    changes = {}
+    for name, each in (("white", config), ("pink", pink)):
+        agent = SacAgent(each, seed=1)
+        agent.add_task("toy/reach", 2)
+        policy = agent.policy("toy/reach", explore=True)
+        actions = np.stack([policy(still) for _ in range(100)])
+        changes[name] = float(np.abs(np.diff(actions, axis=0)).mean())
+        assert (policy.memory is None) == (name == "white")
+        assert agent.policy("toy/reach", explore=False).memory is None
+    memory = policy.memory
+    assert memory is not None
+    assert memory.shape == (OCTAVES, 2)
+    assert changes["pink"] < 0.8 * changes["white"]  # the same spread, in smaller steps
