@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ctrlformer.analysis.metrics import FINAL, LEARN, RETEST, RunScores, final_score, read_run, retest_change
+from ctrlformer.analysis.metrics import FINAL, LEARN, RunScores, final_score, read_run, retest_change
 
 EVALS = "evals.jsonl"
 JsonObject: TypeAlias = dict[str, Any]
@@ -99,7 +99,7 @@ class PublishedRun:
     def action_repeat(self, task: str) -> int | None:
         """Return frames per step; None if the task was evaluated untrained only."""
         for row in self.rows:
-            if row["task"] == task and row["kind"] != RETEST and row["steps"]:
+            if row["task"] == task and row["kind"] in (LEARN, FINAL) and row["steps"]:
                 return int(row["frames"] // row["steps"])
         return None
 

@@ -81,7 +81,7 @@ def learning_curves(root: Path, arguments: Arguments) -> str:
     headings = ["run", "seed", *map(frames_text, frames), *([f"mean of last {last}"] if last else [])]
     lines = []
     for run in runs:
-        curve = {row["frames"]: row for row in run.rows if row["task"] == task and row["kind"] != RETEST}
+        curve = {row["frames"]: row for row in run.rows if row["task"] == task and row["kind"] in (LEARN, FINAL)}
         mean = [_whole(_mean([row["mean"] for row in curve.values()][-last:]))] if last else []
         cells = [_evaluation(curve.get(frame), timed) for frame in frames]
         lines.append([f"`{run.name}`", str(run.seed), *cells, *mean, *([] if timed else [f"{run.minutes:.1f}"])])
@@ -309,7 +309,7 @@ def _evaluation(row: Mapping[str, Any] | None, timed: bool) -> str:
 
 
 def _final_line(run: PublishedRun, task: str) -> list[str]:
-    row = [row for row in run.rows if row["task"] == task and row["kind"] != RETEST][-1]
+    row = [row for row in run.rows if row["task"] == task and row["kind"] in (LEARN, FINAL)][-1]
     score = f"{row['mean']:.0f} ± {row['std']:.0f}"
     cells = [task, run.method, str(run.seed), f"{row['frames']:,}", str(run.action_repeat(task))]
     return [*cells, str(len(row["returns"])), score, f"{run.minutes:.1f}", f"`{run.name}`"]

@@ -87,7 +87,8 @@ def add(
     [('toy/reach', 'final'), ('toy/slide', 'final'), ('toy/reach', 'retest')]
     """
     own = RunFolder.open(Path(run)).config
-    config = overridden(own, overrides or {}, ("transfer",))
+    # Without the tasks: what an added task starts from need not be known to those before it.
+    config = overridden(dataclasses.replace(own, tasks=(), together=False, added=()), overrides or {}, ("transfer",))
     with console_progress(quiet) as progress:
         return launch.add(
             Path(run),

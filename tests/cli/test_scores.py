@@ -125,14 +125,32 @@ class TestCommand:
         scratch = folders("scratch", [row(0, "b", "learn", 0, 0.0), row(0, "b", "final", 100, 400.0)])
         main([run, early], [scratch], None, tmp_path / "scores.json")
         printed = capsys.readouterr().out
-        for title in ("## Over runs", "## Retests", "## Transfer beside scratch"):
+        for title in ("## Over runs", "## Retests", "## Transfer beside scratch", "## Continual World's figures"):
             assert title in printed
         assert "| a | 800.0 ± 0.0 | 700.0 | 740.0 |" in printed
         assert f"{early} has not come to the end" in printed
         (data,) = json.loads((tmp_path / "scores.json").read_text())["groups"]
         assert data["runs"][0]["retests"] == [[800, 700, 740], [None, 600, 630], [None, None, 900]]
         assert data["figures"][0]["iqm"] == 800
+        assert list(data["continual_world"]) == ["performance", "forgetting"]
+        assert data["continual_world"]["performance"]["mean"] == pytest.approx((740 + 630 + 900) / 3000)
         assert {one["task"] for one in data["comparisons"]} == {"b"}
+
+    def test_probes_are_a_matrix(
+        self, folders: Callable[[str, Sequence[Row]], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        started = {"chosen": "a", "heads": True}
+        probes = [
+            row(1, "b", "probe", 8, 5.0) | {"source": "random actions"} | started,
+            row(1, "b", "probe", 8, 50.0) | {"source": "a"} | started,
+        ]
+        main([folders("run", [*SEQUENCE, *probes])], [], None, tmp_path / "scores.json")
+        printed = capsys.readouterr().out
+        assert "| policy | in b |\n|---|---|\n| random actions | 5.0 |\n| a | 50.0 |" in printed
+        assert "| starts from | a with its heads |" in printed
+        (data,) = json.loads((tmp_path / "scores.json").read_text())["groups"]
+        assert data["probes"]["scores"] == [[[5.0]], [[50.0]]]
+        assert data["probes"]["starts"] == [{"a with its heads": 1}]
 
     def test_a_bracket_or_a_bar_in_a_name_is_only_a_character(self) -> None:
         runs = [RunScores.of("run", 1, [row(0, "gym/[red]|x", "final", 10, 1.0)])]

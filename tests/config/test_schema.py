@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctrlformer.config import AgentConfig, Config, EnvConfig, TrainingConfig, differences, from_json, to_json
+from ctrlformer.config import (
+    AgentConfig,
+    Config,
+    EnvConfig,
+    StageConfig,
+    TrainingConfig,
+    differences,
+    from_json,
+    to_json,
+)
 from ctrlformer.config.presets import PRESETS, preset
 from ctrlformer.errors import ConfigError
 
@@ -58,6 +67,7 @@ def edited(path: str, value: Any) -> str:
         ("tasks", "cartpole", "expected a list"),
         ("tasks", ["a", "a"], "named twice"),
         ("seed", -1, "seed -1"),
+        ("transfer.warmup_updates", -1, r"transfer\.warmup_updates is -1"),
         ("env.image_size", 30_000, r"env\.image_size is 30000"),
         ("encoder.dim", 1 << 40, r"encoder\.dim is"),
         ("agent.batch_size", 10**400, r"agent\.batch_size"),
@@ -109,3 +119,22 @@ def test_settings_that_are_gone_are_no_obstacle_to_reading_a_run_that_has_them()
     data = json.loads(to_json(config))
     data["encoder"]["questions"], data["agent"]["painting_weight"] = 32, 0.0
     assert from_json(json.dumps(data)) == config
+
+
+def test_a_run_from_before_probes_takes_the_previous_task_as_it_did() -> None:
+    data = json.loads(to_json(dataclasses.replace(PRESETS["compact"], tasks=("a", "b"))))
+    del data["transfer"]["source"], data["transfer"]["warmup_updates"]
+    transfer = from_json(json.dumps(data)).transfer
+    assert (transfer.source, transfer.warmup_updates) == ("previous", 0)
+
+
+def test_a_source_is_learnt_before_the_stage_that_takes_it() -> None:
+    named = dataclasses.replace(PRESETS["tiny"].transfer, source="b")
+    with pytest.raises(ConfigError, match=r"'b' is no task learnt before b: choose one of auto, previous, none, a$"):
+        Config(tasks=("a", "b", "c"), transfer=named)
+    with pytest.raises(ConfigError, match=r"transfer.source 'b' is no task of this run: choose one of auto, previous"):
+        Config(tasks=("a",), transfer=named)
+    pair = Config(tasks=("a", "b"))
+    assert dataclasses.replace(pair, added=(StageConfig(("c",), 10, named),)).stages[2].transfer.source == "b"
+    with pytest.raises(ConfigError, match=r"'b' is no task learnt before c: choose one of auto, previous, none, a$"):
+        Config(tasks=("a",), added=(StageConfig(("c",), 10, named),))

@@ -27,7 +27,7 @@ def test_a_page_stands_by_itself(tmp_path: Path) -> None:
     page = render([run])
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r'(src|href)="(?!#)', page)
-    for text in ("after b", "800", "600", "75 %", "tiny"):
+    for text in ("after b", "800", "600", "75 %", "tiny", "performance <b>0.55</b>"):
         assert text in page
     assert [chart["task"] for chart in embedded(page)["curves"]] == ["a", "b"]
 
@@ -40,6 +40,7 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     evals = [one | {"task": HOSTILE if one["task"] == "b" else one["task"]} for one in PAIR]
+    evals.append(row(1, HOSTILE, "probe", 8, 1.0) | {"source": HOSTILE, "chosen": HOSTILE, "heads": True})
     folder = write(tmp_path / "<img src=x onerror=alert(2)>", config("a"), evals)
     (folder / "config.json").write_text(json.dumps({"preset": HOSTILE, "seed": 1}))
     (folder / "environment.json").write_text(json.dumps({"command": HOSTILE, HOSTILE: {HOSTILE: HOSTILE}}))
@@ -49,6 +50,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "<img" not in page
     assert page.count("<script") == 2
     assert page.count("</style>") == 1
+    assert "starts from" in page
     assert embedded(page)["curves"][1]["task"] == HOSTILE
 
 

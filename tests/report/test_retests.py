@@ -7,7 +7,7 @@ from pathlib import Path
 
 from report_folders import PAIR, config, report_run, row, scratch
 
-from ctrlformer.report.retests import effects, retest_matrices
+from ctrlformer.report.retests import effects, probe_matrices, retest_matrices
 
 
 def test_the_matrix_has_a_line_per_task_and_a_column_per_stage(tmp_path: Path) -> None:
@@ -19,6 +19,7 @@ def test_the_matrix_has_a_line_per_task_and_a_column_per_stage(tmp_path: Path) -
     assert a.forgetting == "200"
     assert [cell.text for cell in b.cells] == ["", "500"]
     assert b.forgetting == b.transfer == "", "never retested, and no run from scratch to compare with"
+    assert matrix.figures == {"performance": "0.55", "forgetting": "0.10"}
 
 
 def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
@@ -33,7 +34,28 @@ def test_seeds_share_a_matrix_and_have_intervals(tmp_path: Path) -> None:
     a, b = matrix.lines
     assert [cell.text for cell in a.cells] == ["800 ± 0", "550 ± 50"]
     assert a.forgetting == "250 [200, 300]"
+    assert matrix.figures["forward transfer"] == "0.11 [0.11, 0.11]", "a has nothing to gain from, and counts"
     assert b.transfer == "0.22 [0.22, 0.22]", "areas of 0.3 and 0.1: 0.2 of the 0.9 that were left to gain"
+
+
+def test_probes_of_all_runs_of_a_method_are_one_matrix(tmp_path: Path) -> None:
+    started = {"chosen": "a", "heads": False}
+    probes = [
+        row(1, "b", "probe", 8, 5.0) | {"source": "random actions"} | started,
+        row(1, "b", "probe", 8, 500.0) | {"source": "a"} | started,
+    ]
+    runs = [
+        report_run(tmp_path / "1", config("a", "b", seed=1), [*PAIR, *probes]),
+        report_run(tmp_path / "2", config("a", "b", seed=2), PAIR),
+    ]
+    (matrix,) = probe_matrices(runs)
+    assert (matrix.method, matrix.runs, list(matrix.tasks)) == ("tiny", 1, ["b"])
+    assert [(line.policy, line.cells[0].text, line.cells[0].level) for line in matrix.lines] == [
+        ("random actions", "5", 0.005),
+        ("a", "500", 0.5),
+    ]
+    assert matrix.starts == ["a with new heads"]
+    assert probe_matrices(runs[1:]) == []
 
 
 def test_effects_compare_at_the_frames_both_have_had(tmp_path: Path) -> None:

@@ -35,6 +35,14 @@ def plain() -> tuple[ConsoleProgress, io.StringIO]:
     return ConsoleProgress(Console(file=text, force_terminal=False, width=200, highlight=False)), text
 
 
+def test_a_probe_says_whose_policy_it_is_and_is_no_evaluation() -> None:
+    shown, text = plain()
+    shown.on_stage_start(stage())
+    shown.on_evaluation(ROW | {"kind": "probe", "source": "random actions", "frames": 8}, 8)
+    assert text.getvalue() == ("probe of random actions in toy/reach: 12.3 ± 0.5 over 2 episodes, 8 frames in all\n")
+    assert "evaluation" not in shown.status()
+
+
 def test_plain_lines_are_rare_and_evaluations_always_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(1000, 2000))  # a second passes at each look
     monkeypatch.setattr(console.time, "monotonic", lambda: float(next(clock)))

@@ -45,6 +45,8 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "other generator": lambda state: state["lanes"][small_runs.TASK]["random"].update(bit_generator="MT19937"),
     "no generator": lambda state: state["lanes"][small_runs.TASK].update(random={}),
     "sums without counts": lambda state: state["lanes"][small_runs.TASK]["averages"].update(sums={"x": 1.0}),
+    "foreign source": lambda state: state["sources"].update({small_runs.TASK: {"task": "x", "heads": True}}),
+    "negative probe steps": lambda state: state["position"]["tasks"][0].update(probe_steps=-1),
     "negative episode": lambda state: state["lanes"][small_runs.TASK].update(episode=-1),
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import FrameReader
 from ctrlformer.replay import Replay
-from ctrlformer.replay.rehearsal import Outputs, Rehearsal
+from ctrlformer.replay.rehearsal import Outputs, Rehearsal, RehearsalBuffer
 
 Act = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
@@ -43,6 +44,16 @@ class Memoryless:
         return self._act(pixels)
 
 
+@dataclass(frozen=True)
+class TransferSource:
+    """What a new task starts from."""
+
+    task: str | None
+    """The earlier task whose token and pixel statistics are copied; none: all is new."""
+    heads: bool
+    """Whether actor and critics are copied too, if they have as many actions."""
+
+
 class Agent(Protocol):
     """Acts in the tasks it was given, and learns from what their replays hold."""
 
@@ -56,8 +67,14 @@ class Agent(Protocol):
     def action_dims(self) -> dict[str, int]:
         """The number of actions of every task, in the order in which they were added."""
 
-    def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
-        """Make room for one more task; nothing old is replaced. `transfer` begins a later stage."""
+    def add_task(
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, source: TransferSource | None = None
+    ) -> None:
+        """Make room for one more task; nothing old is replaced. `transfer` begins a later stage, in which the task
+        starts from `source`; without one, from the previous task."""
+
+    def protect(self, finished: Sequence[RehearsalBuffer]) -> None:
+        """Called when a later stage begins and its tasks are added, with the rehearsal buffers of earlier ones."""
 
     def has_copied_heads(self, task: str) -> bool:
         """Whether the task's heads were copied from an earlier one: it need not begin with random actions."""

@@ -13,6 +13,7 @@ from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.config import Config
 from ctrlformer.errors import NonFiniteError, TaskError
 from ctrlformer.replay import Replay
+from ctrlformer.replay.rehearsal import RehearsalBuffer
 
 
 class Heads(Protocol):
@@ -36,6 +37,7 @@ class Learner(ABC, Generic[H]):
         self.heads = nn.ModuleList()  # one for every task
         self.updates = 0
         self.task_updates: dict[str, int] = {}  # each task's own
+        self._warmup_updates = 0  # of the stage under way
         self._seed = seed
         # Noise has its own generator, so that nothing else that draws from torch changes a training.
         self.generator = torch.Generator(self.device).manual_seed(seed)
@@ -60,6 +62,15 @@ class Learner(ABC, Generic[H]):
         """Whether the task's heads were copied, so that it need not begin with random actions."""
         return self._heads(task).copied
 
+    def _warms_up(self, task: str) -> bool:
+        """Whether critics learn alone: copied ones value another task's rewards, and an actor that follows them
+        unlearns what was copied."""
+        return self.has_copied_heads(task) and self.task_updates[task] < self._warmup_updates
+
+    def _rate_share(self, task: str) -> float:
+        """Share of the learning rate at the task's next update: it rises over the warm-up."""
+        return (self.task_updates[task] + 1) / self._warmup_updates if self._warms_up(task) else 1.0
+
     def _append(self, task: str, heads: nn.Module) -> None:
         self.tasks.append(task)
         self.heads.append(heads)
@@ -76,6 +87,9 @@ class Learner(ABC, Generic[H]):
     @property
     def _all_heads(self) -> list[H]:
         return cast("list[H]", list(self.heads))
+
+    def protect(self, finished: Sequence[RehearsalBuffer]) -> None:
+        """Nothing, unless an agent measures what earlier tasks need."""
 
     # Learning
 

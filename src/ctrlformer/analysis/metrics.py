@@ -23,6 +23,7 @@ from ctrlformer.storage.files import JSON, reason
 from ctrlformer.storage.run_folder import CONFIG, EVALS, read_object, read_rows
 
 KINDS = LEARN, FINAL, RETEST = "learn", "final", "retest"
+PROBE = "probe"  # an old policy, or random actions, tried in a new task: no score of an agent
 SUITE_MAXIMUM = 1000.0  # return of a perfect episode in the DeepMind Control Suite
 LARGEST_COUNT = 1 << 53  # frames are exact as floats up to here
 LARGEST_RETURN = 1e100  # its square is still a float
@@ -38,6 +39,15 @@ class Evaluation(NamedTuple):
     score: float
 
 
+class ProbeScore(NamedTuple):
+    """A row of evals.jsonl of kind probe: how a policy did in a task before that was learnt."""
+
+    task: str
+    policy: str  # the old task whose policy it is, or that the actions were random
+    score: float
+    start: str  # what the task then started from, in words
+
+
 @dataclass(frozen=True)
 class RunScores:
     """The evaluations of one run, in the order they were made."""
@@ -46,14 +56,21 @@ class RunScores:
     seed: int | None
     """None where the folder does not say."""
     rows: tuple[Evaluation, ...]
+    probes: tuple[ProbeScore, ...] = ()
 
     @classmethod
     def of(cls, name: str, seed: int | None, rows: Iterable[Mapping[str, JSON]]) -> RunScores:
         """From JSON rows in any order; one that makes no sense is a `RunError`."""
-        checked = [_evaluation(f"{name}, evaluation {number}", row) for number, row in enumerate(rows, start=1)]
+        checked, probes = [], []
+        for number, row in enumerate(rows, start=1):
+            where = f"{name}, evaluation {number}"
+            if row.get("kind") == PROBE:
+                probes.append(_probe(where, row))
+            else:
+                checked.append(_evaluation(where, row))
         if not checked:
             raise RunError(f"{name} has no evaluations yet")
-        run = cls(name, seed, tuple(sorted(checked, key=lambda row: (row.stage, row.frames))))
+        run = cls(name, seed, tuple(sorted(checked, key=lambda row: (row.stage, row.frames))), tuple(probes))
         _check_stages(run)
         return run
 
@@ -201,7 +218,7 @@ def retest_cells(runs: Sequence[RunScores]) -> list[list[str]]:
     for task in tasks:
         lines = [matrix[names.index(task)] for names, matrix in matrices if task in names]
         columns = [[line[stage] for line in lines if stage < line.size] for stage in range(len(stages))]
-        cells.append([task, *(_cell(column) for column in columns)])
+        cells.append([task, *(score_cell(column) for column in columns)])
     return cells
 
 
@@ -251,7 +268,8 @@ def area(curve: Curve, low: float, high: float, maximum: float = SUITE_MAXIMUM) 
     return float(np.trapezoid(scores, frames) / ((high - low) * maximum))
 
 
-def _cell(scores: Sequence[float]) -> str:
+def score_cell(scores: Sequence[float]) -> str:
+    """Mean over runs, with the std over runs where there are several; empty without one."""
     known = np.array([score for score in scores if not math.isnan(score)])
     if not known.size:
         return ""
@@ -268,12 +286,22 @@ def _read_seed(path: Path) -> int | None:
 def _evaluation(where: str, row: Mapping[str, JSON]) -> Evaluation:
     """One row, checked."""
     stage, frames = (_count(where, name, row.get(name)) for name in ("stage", "frames"))
-    task, kind = row.get("task"), row.get("kind")
-    if not isinstance(task, str) or not task or not task.isprintable():
-        raise RunError(f"{where}: task is {reprlib.repr(task)}, not the name of a task")
+    task, kind = _name(where, "task", row.get("task")), row.get("kind")
     if kind not in KINDS:
-        raise RunError(f"{where}: kind is {reprlib.repr(kind)}, not one of {', '.join(KINDS)}")
+        raise RunError(f"{where}: kind is {reprlib.repr(kind)}, not one of {', '.join((*KINDS, PROBE))}")
     return Evaluation(stage, task, kind, frames, _return(where, row.get("mean")))
+
+
+def _probe(where: str, row: Mapping[str, JSON]) -> ProbeScore:
+    task, policy, chosen = (_name(where, name, row.get(name)) for name in ("task", "source", "chosen"))
+    start = f"{chosen} with {'its' if row.get('heads') is True else 'new'} heads"
+    return ProbeScore(task, policy, _return(where, row.get("mean")), start)
+
+
+def _name(where: str, name: str, value: JSON) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise RunError(f"{where}: {name} is {reprlib.repr(value)}, not the name of a task")
+    return value
 
 
 def _return(where: str, value: JSON) -> float:

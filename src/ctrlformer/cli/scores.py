@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from ctrlformer.analysis.continual_world import ContinualWorld, continual_world
 from ctrlformer.analysis.formatting import Cells, as_table, frames_text, interval_text, short
 from ctrlformer.analysis.metrics import (
     SUITE_MAXIMUM,
@@ -28,6 +29,7 @@ from ctrlformer.analysis.metrics import (
     retest_change,
     retest_matrix,
 )
+from ctrlformer.analysis.probes import TransferMatrix, transfer_matrix
 from ctrlformer.analysis.run_groups import RunGroup, ScoredRun, budget_notes, check_scratch, grouped
 from ctrlformer.analysis.statistics import Statistic
 from ctrlformer.analysis.transfer import (
@@ -41,7 +43,9 @@ from ctrlformer.analysis.transfer import (
 from ctrlformer.errors import ConfigError, RunError
 from ctrlformer.storage.files import JSON, to_json, write_atomic
 
-SCORE_HEADINGS = ["measure", "task", "frames", "runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
+STATISTIC_HEADINGS = ["runs", "mean ± std", "95 % of the mean", "IQM", "95 % of the IQM"]
+SCORE_HEADINGS = ["measure", "task", "frames", *STATISTIC_HEADINGS]
+FIGURE_HEADINGS = ["figure", *STATISTIC_HEADINGS]
 COMPARISON_HEADINGS = ["measure", "task", "frames", "runs", "of means", "95 %", "of IQMs", "95 %"]
 
 
@@ -60,20 +64,15 @@ class ScoreLine:
         return {"measure": self.measure, "task": self.task, "frames": self.frames, **self.statistic._asdict()}
 
     def cells(self) -> list[str]:
-        found = self.statistic
         frames = frames_text(self.frames) if self.frames else ""
-        mean = f"{short(found.mean)} ± {short(found.std)}" if found.runs > 1 else short(found.mean)
-        ranges = interval_text(found.mean_interval), interval_text(found.iqm_interval)
-        return [
-            self.measure,
-            self.task or "all",
-            frames,
-            str(found.runs),
-            mean,
-            ranges[0],
-            short(found.iqm),
-            ranges[1],
-        ]
+        return [self.measure, self.task or "all", frames, *statistic_cells(self.statistic)]
+
+
+def statistic_cells(found: Statistic) -> list[str]:
+    """Runs, mean ± std and its interval, interquartile mean and its interval."""
+    mean = f"{short(found.mean)} ± {short(found.std)}" if found.runs > 1 else short(found.mean)
+    ranges = interval_text(found.mean_interval), interval_text(found.iqm_interval)
+    return [str(found.runs), mean, ranges[0], short(found.iqm), ranges[1]]
 
 
 @dataclass(frozen=True)
@@ -112,6 +111,8 @@ class Summary:
     """Runs that have not come to the end of the curriculum: they count in scores, but not in what follows the end."""
     lines: tuple[ScoreLine, ...]
     comparisons: tuple[ComparisonLine, ...]
+    sequence: ContinualWorld | None = None
+    probes: TransferMatrix | None = None
     group: RunGroup | None = None
     """The settings that the runs have in common."""
     notes: tuple[str, ...] = ()
@@ -126,6 +127,8 @@ class Summary:
             "incomplete": self.incomplete,
             "figures": [line.to_json() for line in self.lines],
             "comparisons": [line.to_json() for line in self.comparisons],
+            "continual_world": self.sequence and {k: v._asdict() for k, v in self.sequence.figures.items()},
+            "probes": self.probes and self.probes.to_json(),
         }
 
     @property
@@ -139,6 +142,14 @@ class Summary:
             tables["Retests"] = retest_cells(self.runs)
         if self.comparisons:
             tables["Transfer beside scratch"] = [COMPARISON_HEADINGS, *(line.cells() for line in self.comparisons)]
+        if self.sequence and self.sequence.figures:
+            figures = self.sequence.figures.items()
+            tables["Continual World's figures"] = [
+                FIGURE_HEADINGS,
+                *([name, *statistic_cells(one)] for name, one in figures),
+            ]
+        if self.probes:
+            tables["Probes: old policies in new tasks, before learning"] = self.probes.cells()
         return tables
 
 
@@ -211,7 +222,9 @@ def summarise(
         lines.append(_line("average over tasks", None, [average_over_tasks(run) for run in whole]))
     comparisons = _comparisons(runs, scratch, frames, maximum) if scratch else ()
     incomplete = tuple(run.name for run in runs if run not in whole)
-    return Summary(tuple(runs), incomplete, tuple(line for line in lines if line), tuple(comparisons))
+    lines_found = tuple(line for line in lines if line)
+    sequence = continual_world(whole, scratch, maximum)
+    return Summary(tuple(runs), incomplete, lines_found, tuple(comparisons), sequence, transfer_matrix(runs))
 
 
 def _score(runs: Sequence[RunScores], task: str, budget: int | None) -> ScoreLine | None:

@@ -9,11 +9,11 @@ from ctrlformer.config.schema import (
     Precision,
     StageConfig,
     TrainingConfig,
-    TransferConfig,
     differences,
     from_json,
     to_json,
 )
+from ctrlformer.config.transfer import TransferConfig
 
 __all__ = [
     "ADDED_LATER",

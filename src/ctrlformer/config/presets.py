@@ -19,10 +19,10 @@ from ctrlformer.config.schema import (
     EncoderConfig,
     EnvConfig,
     TrainingConfig,
-    TransferConfig,
     from_json,
     to_json,
 )
+from ctrlformer.config.transfer import TransferConfig
 from ctrlformer.errors import ConfigError
 
 SECTIONS = ("env", "encoder", "agent", "dreamer", "transfer", "training")
@@ -141,6 +141,7 @@ COMPACT = replace(
         head_width=512,
         head_norm=True,
     ),
+    transfer=TransferConfig(source="auto", heads="auto", warmup_updates=500),
     # A processor whose bf16 products are faster than its fp32 ones is still no faster on networks this small.
     training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )
@@ -190,6 +191,7 @@ TINY = replace(
     preset="tiny",
     encoder=replace(COMPACT.encoder, dim=16, heads=2, stem_width=8, feature_dim=16),
     agent=replace(COMPACT.agent, batch_size=16, head_width=32, contrastive=True, projector_hidden=16, projector_dim=8),
+    transfer=PAPER.transfer,
     training=TrainingConfig(
         frames=400,
         seed_steps=20,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import reprlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ctrlformer.config.decode import decode
 from ctrlformer.config.dreamer import DreamerConfig
+from ctrlformer.config.transfer import SOURCES, TransferConfig
 from ctrlformer.config.validate import at_least, at_most, positive, share
 from ctrlformer.errors import ConfigError
 
@@ -227,43 +229,6 @@ class AgentConfig:
 
 
 @dataclass(frozen=True)
-class TransferConfig:
-    """How an agent that knows tasks takes up the next one."""
-
-    encoder_lr_scale: float = 0.05
-    """Encoder's learning rate after the first stage, as a multiple of what it was; the paper takes 0.04 to 0.08."""
-    heads: Literal["fresh", "copy"] = "fresh"
-    """Actor and critics of a new task. copy: those of the newest task with as many actions, if there is one; token and
-    pixel statistics then come from the same task, else from the previous one."""
-    train_token: bool = True
-    """Whether the copied token learns; in the authors' released code it never does."""
-    temperature: float | None = None
-    """Temperature of a new task, held fixed; none starts at agent.init_temperature and learns it."""
-    random_start: bool = False
-    """Begin with training.seed_steps random steps even where heads were copied."""
-    protect: Literal["none", "rehearse", "freeze"] = "none"
-    """Old tasks. none: only the slow encoder; rehearse: old tokens' outputs are held on the rehearsal buffer; freeze:
-    only the new token and heads learn."""
-    kept_observations: int = 2000
-    """Observations in a task's rehearsal buffer, stored at its stage's end; drift is measured on them, too."""
-    rehearsal_batch: int = 64
-    """Observations of the rehearsal buffer in every update."""
-    rehearsal_weight: float = 10.0
-    """Weight of holding old outputs, as a multiple of the critic's loss, or of 1 where that is less."""
-    retest_every_frames: int | None = None
-    """Frames between two retests of the earlier tasks during a stage; none retests at its end only."""
-
-    def __post_init__(self) -> None:
-        at_least(1, self, "kept_observations", "rehearsal_batch")
-        at_most(1 << 20, self, "kept_observations", "rehearsal_batch")
-        if self.retest_every_frames is not None:
-            at_least(1, self, "retest_every_frames")
-        positive(self, "encoder_lr_scale", "rehearsal_weight")
-        if self.temperature is not None:
-            positive(self, "temperature")
-
-
-@dataclass(frozen=True)
 class TrainingConfig:
     """The loop around the agent."""
 
@@ -357,12 +322,32 @@ class Config:
                 "encoder.kind resnet50 learns from stored features, which cannot be shifted: it needs agent.shift 0 and"
                 " agent.q_regularisation, agent.contrastive and encoder.normalise_pixels off"
             )
-        if self.agent.kind == "dreamer" and any(stage.transfer.protect == "rehearse" for stage in self.stages):
+        self._check_sources()
+        protections = {stage.transfer.protect for stage in self.stages}
+        if self.agent.kind == "dreamer" and not protections <= {"none", "freeze"}:
             raise ConfigError(
-                "transfer.protect rehearse holds policy tokens, and agent.kind dreamer has none: choose none or freeze"
+                f"transfer.protect {min(protections - {'none', 'freeze'})} is not made for agent.kind dreamer:"
+                " choose none or freeze"
+            )
+        if "packnet" in protections and len(protections) > 1:
+            raise ConfigError(
+                "transfer.protect packnet prunes from the first stage on: choose it for all stages, or none"
             )
         if self.agent.kind == "dreamer" and self.training.precision == "bf16":
             raise ConfigError("agent.kind dreamer computes in fp32: set training.precision fp32")
+
+    def _check_sources(self) -> None:
+        """Every later stage starts from an earlier task; what is set for the first is meant for stages to come."""
+        earlier: tuple[str, ...] = SOURCES
+        for number, stage in enumerate(self.stages):
+            allowed = earlier if number else (*SOURCES, *self.all_tasks)
+            if stage.transfer.source not in allowed:
+                where = f"learnt before {' + '.join(stage.tasks)}" if number else "of this run"
+                raise ConfigError(
+                    f"transfer.source {reprlib.repr(stage.transfer.source)} is no task {where}:"
+                    f" choose one of {', '.join(allowed)}"
+                )
+            earlier = (*earlier, *stage.tasks)
 
     @property
     def stages(self) -> tuple[StageConfig, ...]:
@@ -393,7 +378,15 @@ ADDED_LATER = {
     *(
         f"{place}.{name}"
         for place in ("config.transfer", "config.added[].transfer")
-        for name in ("train_token", "temperature", "random_start")
+        for name in (
+            "source",
+            "warmup_updates",
+            "penalty_weight",
+            "packnet_share",
+            "train_token",
+            "temperature",
+            "random_start",
+        )
     ),
 }
 # Settings that are gone with what they were for: a run that has them is read all the same.

@@ -192,6 +192,7 @@ def _with_encoder_lrs(methods: Mapping[str, MethodSettings]) -> dict[str, Method
 # switch them on, one at a time. DrQ has its own settings, two views and all, but for a smaller batch.
 _CPU_BATCH = {"agent.batch_size": 128}
 _NARROW = {"agent.head_width": 32, "agent.projector_hidden": 16, "agent.projector_dim": 8}
+_PAPER_TRANSFER = {"transfer.source": "previous", "transfer.heads": "fresh", "transfer.warmup_updates": 0}
 _RESNET = {"encoder.kind": "resnet50", "encoder.normalise_pixels": False, "agent.shift": 0, "agent.contrastive": False}
 _TINY_RESNET = _RESNET | {"encoder.resnet_size": 32, "encoder.resnet_width": 2}
 _TINY_DREAMER = {f"dreamer.{size}": 8 for size in ("deterministic", "stochastic", "hidden", "head_width", "conv_width")}
@@ -242,7 +243,7 @@ SCALES = {
                     "drq_without_q_regularisation": MethodSettings("drq", _CPU_BATCH | _NOT_REGULARISED),
                 }
             ),
-            settings={"training.eval_episodes": 5},
+            settings={"training.eval_episodes": 5, **_PAPER_TRANSFER},
             stand_ins={"reach_ball": "manipulation/reach_site", "reach_chess_piece": "manipulation/reach_duplo"},
         ),
         Scale(

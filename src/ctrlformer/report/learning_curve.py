@@ -22,7 +22,7 @@ def learning_curve(title: str, rows: Iterable[Mapping[str, Any]]) -> bytes:
     axes = figure.add_subplot()
     curves: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["kind"] != "retest":
+        if row["kind"] not in ("retest", "probe"):
             curves.setdefault(row["task"], []).append(row)
     for task, points in curves.items():
         frames = [point["frames"] for point in points]

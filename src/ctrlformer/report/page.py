@@ -37,6 +37,7 @@ def render(runs: Sequence[ReportRun], experiments: Sequence[ExperimentTable] = (
         title=_title(runs),
         runs=runs,
         matrices=retests.retest_matrices(runs),
+        probes=retests.probe_matrices(runs),
         effects=retests.effects(runs),
         experiments=experiments,
         looked=[one for run in runs for one in run.explained.looked],

@@ -1,4 +1,4 @@
-"""The page's tables and bars of forgetting and transfer."""
+"""The page's tables and bars of forgetting and transfer: retests, probes, effects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ctrlformer.analysis.continual_world import continual_world
 from ctrlformer.analysis.metrics import SUITE_MAXIMUM, RunScores, forgetting, retest_change, retest_matrix
+from ctrlformer.analysis.probes import transfer_matrix
 from ctrlformer.analysis.statistics import SeedScore, Statistic
 from ctrlformer.analysis.transfer import forward_transfer, from_scratch, scores_at_budget
 from ctrlformer.report.charts import Group, groups
@@ -35,6 +37,25 @@ class Matrix(NamedTuple):
     seeds: int
     stages: list[str]
     lines: list[RetestLine]
+    figures: dict[str, str]
+    """Continual World's, by name, with intervals; those that are known."""
+
+
+class ProbeLine(NamedTuple):
+    """A policy's scores in new tasks, before these were learnt."""
+
+    policy: str
+    cells: list[Cell]
+
+
+class ProbeMatrix(NamedTuple):
+    """The probes of runs of one method: policies by new tasks."""
+
+    method: str
+    runs: int
+    tasks: Sequence[str]
+    lines: list[ProbeLine]
+    starts: list[str]
 
 
 class Effect(NamedTuple):
@@ -72,7 +93,27 @@ def _matrix(method: str, plain_method: str, runs: list[RunScores], every: Sequen
         forgotten = _known(forgetting(run, task) for run in runs)
         transfer = _forward_transfer(plain_method, task, runs, every)
         lines.append(RetestLine(task, cells, _mean_and_range(forgotten), transfer))
-    return Matrix(method, len(runs), stages, lines)
+    scratch = [run for task in runs[0].stages for run in _scratch_runs(plain_method, task, every)]
+    found = continual_world(runs, scratch)
+    figures = {name: _two_decimals(one) for name, one in found.figures.items()} if found else {}
+    return Matrix(method, len(runs), stages, lines, figures)
+
+
+def probe_matrices(runs: Sequence[ReportRun]) -> list[ProbeMatrix]:
+    """One for every method, over all of its runs, whatever their curriculum."""
+    found: dict[str, list[RunScores]] = {}
+    for run in runs:
+        if run.scores is not None and run.scores.probes:
+            found.setdefault(run.method, []).append(run.scores)
+    matrices = []
+    for method, probed in found.items():
+        if matrix := transfer_matrix(probed):
+            lines = [
+                ProbeLine(one, [_cell(matrix.scores(one, task)) for task in matrix.tasks]) for one in matrix.policies
+            ]
+            starts = [matrix.starts_text(task) for task in matrix.tasks]
+            matrices.append(ProbeMatrix(method, len(probed), matrix.tasks, lines, starts))
+    return matrices
 
 
 def _cell(scores: Sequence[float]) -> Cell:
@@ -90,6 +131,11 @@ def _mean_and_range(values: Sequence[float]) -> str:
     found = Statistic.of(values)
     interval = found.mean_interval
     return f"{found.mean:.0f}" + (f" [{interval.low:.0f}, {interval.high:.0f}]" if interval else "")
+
+
+def _two_decimals(found: Statistic) -> str:
+    interval = found.mean_interval
+    return f"{found.mean:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
 def _forward_transfer(plain_method: str, task: str, runs: Sequence[RunScores], every: Sequence[Group]) -> str:

@@ -63,7 +63,7 @@ class Callback:
         """So many episodes of an evaluation are done; 0 when it begins."""
 
     def on_evaluation(self, row: Row, total_frames: int) -> None:
-        """A row was added to evals.jsonl: an evaluation of the task being learnt, or a retest."""
+        """A row was added to evals.jsonl: an evaluation of the task being learnt, a retest or a probe."""
 
     def on_stage_end(self, stage: StageInfo) -> None:
         """A stage has used up its frames, and its last checkpoint is saved."""

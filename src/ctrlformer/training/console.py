@@ -68,13 +68,14 @@ class ConsoleProgress(Callback):
     def on_evaluation(self, row: Row, total_frames: int) -> None:
         self._evaluating = ""
         self._times.clear()  # an evaluation's time is not training speed
+        score = f"{row['mean']:.1f} ± {row['std']:.1f} over {len(row['returns'])} episodes"
+        if row["kind"] == "probe":
+            self.on_message(f"probe of {row['source']} in {row['task']}: {score}, {row['frames']:,} frames in all")
+            return
         what = f"retest of {row['task']}"
         if row["kind"] != "retest":
             what, self._last_evaluation = row["task"], row["mean"]
-        self.on_message(
-            f"{what}: {row['mean']:.1f} ± {row['std']:.1f} over {len(row['returns'])} episodes"
-            f" at frame {row['frames']:,}, minute {row['minutes']:.1f}"
-        )
+        self.on_message(f"{what}: {score} at frame {row['frames']:,}, minute {row['minutes']:.1f}")
 
     def on_message(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)

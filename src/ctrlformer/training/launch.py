@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from ctrlformer.config import Config, StageConfig, TransferConfig
+from ctrlformer.config.transfer import SOURCES
 from ctrlformer.encoders.weights import with_checked_weights
-from ctrlformer.envs import pixel_fingerprint, typed_task
+from ctrlformer.envs import canonical_task, pixel_fingerprint, typed_task
 from ctrlformer.envs.gl import use_backend
 from ctrlformer.errors import CheckpointError, ConfigError, RunError
 from ctrlformer.storage import checkpoint
@@ -31,7 +32,8 @@ def start(
     config: Config, folder: Path | None, *, callbacks: Sequence[Callback] = (), exit_within: float | None = None
 ) -> RunFolder:
     """Train from the beginning in a new run folder; validate everything before creating it."""
-    config = dataclasses.replace(config, tasks=tuple(typed_task(task) for task in config.tasks))
+    tasks = tuple(typed_task(task) for task in config.tasks)
+    config = dataclasses.replace(config, tasks=tasks, transfer=_with_typed_source(config.transfer))
     if not config.tasks:
         raise ConfigError("no task to learn: name at least one; `ctrlformer tasks` lists them")
     check_loggers(config)
@@ -90,7 +92,7 @@ def add(
     check_loggers(run.config)
     own = _with_weights(run.config)
     budget = own.training.frames if frames is None else frames
-    stage = StageConfig((typed_task(task),), budget, transfer or own.transfer)
+    stage = StageConfig((typed_task(task),), budget, _with_typed_source(transfer or own.transfer))
     config = dataclasses.replace(own, added=(*own.added, stage))
     check_memory(config, (stage,), choose_device(config.training.device))
     pixel_fingerprint(config.env, stage.tasks[0])  # a task that cannot be shown fails here
@@ -175,6 +177,12 @@ def _with_precision(config: Config) -> Config:
 def _with_weights(config: Config) -> Config:
     """The config with the checksum of its weights file, if it needs one: a resume takes no other."""
     return dataclasses.replace(config, encoder=with_checked_weights(config.encoder))
+
+
+def _with_typed_source(transfer: TransferConfig) -> TransferConfig:
+    """With the canonical name of the source, if it is a task."""
+    source = transfer.source if transfer.source in SOURCES else canonical_task(transfer.source)
+    return dataclasses.replace(transfer, source=source)
 
 
 def _prepare_process(config: Config) -> None:

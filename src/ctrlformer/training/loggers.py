@@ -79,8 +79,9 @@ class FaultTolerantLogger(Callback):
         self._log(f"{row['task']}/training", metrics, total_frames)
 
     def on_evaluation(self, row: Row, total_frames: int) -> None:
-        kind = "retest" if row["kind"] == "retest" else "evaluation"
-        self._log(f"{row['task']}/{kind}", {"mean": row["mean"], "std": row["std"]}, total_frames)
+        kind = row["kind"] if row["kind"] in ("retest", "probe") else "evaluation"
+        name = f"{kind}/{row['source']}" if kind == "probe" else kind
+        self._log(f"{row['task']}/{name}", {"mean": row["mean"], "std": row["std"]}, total_frames)
 
     def on_stop(self, finished: bool) -> None:
         if logger := self._logger:

@@ -18,6 +18,8 @@ class TaskProgress:
     """Of this stage."""
     evaluated: int | None = None
     """Its frames at its last evaluation."""
+    probe_steps: int = 0
+    """Of `steps`, those that old policies played in probes before the task was learnt."""
 
 
 @dataclass

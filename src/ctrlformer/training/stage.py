@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ctrlformer.agents import Agent
+from ctrlformer.agents.base import TransferSource
 from ctrlformer.config import StageConfig
 from ctrlformer.config.stored_frames import stored_frame
 from ctrlformer.envs import make_env
@@ -24,6 +25,7 @@ from ctrlformer.system.memory import fits_on_device
 from ctrlformer.training.callbacks import StageInfo
 from ctrlformer.training.collect import Collector
 from ctrlformer.training.prefetch import BatchPrefetcher
+from ctrlformer.training.probes import RANDOM, SHARE, Prober, ProbeResult, choose_source, configured_source
 from ctrlformer.training.progress import Averages, TaskProgress
 from ctrlformer.training.state import LaneState, OpenEpisode, TrainerState
 
@@ -45,10 +47,27 @@ class Lane:
     update_every: int = 1
     """Steps between two rounds of updates."""
     averages: Averages = field(default_factory=Averages)
+    source: TransferSource | None = None
+    """What the task starts from where the settings leave it to probes or name it; none after a resume."""
+    probes: list[ProbeResult] = field(default_factory=list)
+    """By which the source was chosen."""
+
+    def begin_after(self, probes: list[ProbeResult]) -> None:
+        """Count what was played in probes: it is in the replay, and part of the budget."""
+        self.probes = probes
+        for probe in probes:
+            self.progress.frames += probe.frames
+            self.progress.steps += probe.steps
+            self.progress.probe_steps += 0 if probe.policy == RANDOM else probe.steps
+            self.collector.episode = len(probe.returns)
+
+    def first_steps(self, seed_steps: int) -> int:
+        """Steps before learning begins. Old policies' probes are no substitute for random actions."""
+        return seed_steps + (self.progress.probe_steps if self.random_start else 0)
 
     def learns_after(self, steps: int, seed_steps: int) -> bool:
         """Whether updates follow when the task has had so many steps."""
-        return steps >= seed_steps and steps % self.update_every == 0
+        return steps >= self.first_steps(seed_steps) and steps % self.update_every == 0
 
     def updates_done(self, budget: int) -> float:
         """Share of the task's updates in this stage that are done, 0 to 1: what schedules count. Those left are what
@@ -60,7 +79,7 @@ class Lane:
 
     def choose(self, seed_steps: int) -> ActionArray:
         """Choose the next action, at random in the first steps."""
-        at_random = self.random_start and self.progress.steps < seed_steps
+        at_random = self.random_start and self.progress.steps < self.first_steps(seed_steps)
         return self.collector.choose(self.rng if at_random else None)
 
     def play(self, action: ActionArray, seed_steps: int, budget: int) -> tuple[int, float | None]:
@@ -114,29 +133,68 @@ class Stage:
 class StageOpener:
     """Opens a run's stages, new or as a checkpoint left them."""
 
-    def __init__(self, run: RunFolder, agent: Agent, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        agent: Agent,
+        say: Callable[[str], None],
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._run, self._config, self._agent, self._say = run, run.config, agent, say
+        self._should_stop = should_stop
+        self.sources: dict[str, TransferSource] = {}
+        """What tasks of later stages started from, where the settings leave it to probes or name it."""
 
     @contextmanager
     def open(self, number: int, saved: list[SavedLane], buffers: list[RehearsalBuffer]) -> Iterator[Stage]:
-        """Open the stage of that number; add a task that the agent does not know yet."""
+        """Open the stage of that number; add a task that the agent does not know yet, after probes if need be.
+
+        A stop that is asked for during probes raises `Abandoned`: a resume repeats them.
+        """
         config = self._config.stages[number]
         rehearse = config.transfer.protect == "rehearse" and buffers
         sampler = RehearsalSampler(buffers, config.transfer.rehearsal_batch) if rehearse else None
         with ExitStack() as stack:
             player = stack.enter_context(ThreadPoolExecutor(1, "player"))
             envs = [stack.enter_context(self._played(player, task)) for task in config.tasks]
-            for env in envs:
-                if env.task not in self._agent.tasks:
-                    self._agent.add_task(env.task, env.action_dim, config.transfer if number else None)
             lanes = []
             for index, env in enumerate(envs):
                 eval_env = stack.enter_context(closing(make_env(env.task, self._config.env)))
                 replay = saved[index].replay if saved else self.replay(env.task, env.action_dim, None)
+                new = env.task not in self._agent.tasks
+                probes = self._add_task((number, index), env, replay, player, buffers) if new else []
                 lanes.append(self._new_lane((number, index), env, eval_env, replay, sampler))
+                if new:
+                    lanes[-1].source = self.sources.get(env.task)
+                    lanes[-1].begin_after(probes)
                 if saved:
                     player.submit(self._restore, lanes[-1], saved[index]).result()
             yield Stage(number, config, lanes, player)
+
+    def _add_task(
+        self,
+        place: tuple[int, int],
+        env: PixelEnv,
+        replay: Replay,
+        player: ThreadPoolExecutor,
+        finished: list[RehearsalBuffer],
+    ) -> list[ProbeResult]:
+        """Add a task; in later stages find first what it starts from, by probes where the settings leave it open."""
+        stage, probes = self._config.stages[place[0]], []
+        transfer, source = stage.transfer if place[0] else None, None
+        if transfer and transfer.source == "auto":
+            prober = Prober(self._agent, env, replay, (self._config.seed, *place), self._should_stop)
+            self._say(f"probes in {env.task}: {', '.join([RANDOM, *prober.policies])}")
+            probes = player.submit(prober.play, int(SHARE * stage.frames)).result()
+            source = choose_source(probes, prober.most_similar(finished), transfer.heads)
+        elif transfer:
+            source = configured_source(transfer)
+        if source is not None:
+            self.sources[env.task] = source
+        self._agent.add_task(env.task, env.action_dim, transfer, source)
+        if transfer:
+            self._agent.protect(finished)
+        return probes
 
     def saved_lane(self, saved: Checkpoint, state: TrainerState, index: int) -> SavedLane:
         """Read a lane of a checkpoint with its replay; what does not fit raises one of many errors (`must_fit`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ctrlformer.agents.base import TransferSource
 from ctrlformer.config import Config
 from ctrlformer.config.decode import decode
 from ctrlformer.errors import CheckpointError, ConfigError
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from ctrlformer.training.stage import Lane
 
 MOST_ACTIONS = 10_000  # of one task: far more than any has
-ADDED_LATER = {"trainer.position.tasks[].updates"}  # checkpoints of earlier versions lack these
+# Checkpoints of earlier versions lack these.
+ADDED_LATER = {"trainer.position.tasks[].updates", "trainer.position.tasks[].probe_steps", "trainer.sources"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class TrainerState:
     lanes: dict[str, LaneState]
     """Of the stage under way; empty between two stages."""
     logs: dict[str, int]
+    sources: dict[str, TransferSource] = field(default_factory=dict)
+    """What each task of later stages started from, where the settings leave it to probes or name it."""
 
     @classmethod
     def read(cls, saved: Checkpoint, config: Config) -> TrainerState:
@@ -135,7 +139,7 @@ class TrainerState:
         at, stages = self.position, config.stages
         numbers = [at.stage, at.retests, at.earlier_frames, at.earlier_steps, at.retested or 0]
         for task in at.tasks:
-            numbers += [task.frames, task.steps, task.updates, task.evaluated or 0]
+            numbers += [task.frames, task.steps, task.updates, task.evaluated or 0, task.probe_steps]
         if min(numbers) < 0 or at.stage > len(stages) or at.minutes < 0:
             raise ConfigError(f"trainer.position is nowhere in a curriculum of {len(stages)} stages")
         finished = [task for stage in stages[: at.stage] for task in stage.tasks]
@@ -145,8 +149,26 @@ class TrainerState:
         _same("action_dims", self.action_dims, finished + under_way)
         if len(at.tasks) != len(self.lanes) or at.retests > len(self.kept):
             raise ConfigError("trainer.position does not fit trainer.lanes")
+        self._check_sources(config)
         if not all(1 <= number <= MOST_ACTIONS for number in self.action_dims.values()):
             raise ConfigError("trainer.action_dims: not numbers of actions")
+
+    def _check_sources(self, config: Config) -> None:
+        """Whether heads were copied is in no tensor: it follows from these."""
+        earlier: list[str] = []
+        chosen = {}
+        for number, stage in enumerate(config.stages):
+            for task in stage.tasks:
+                if number and stage.transfer.source != "previous" and task in self.action_dims:
+                    chosen[task] = tuple(earlier)
+            earlier += stage.tasks
+        if self.sources.keys() != chosen.keys():
+            raise ConfigError(
+                f"trainer.sources has {reprlib.repr(list(self.sources))}, not {reprlib.repr(list(chosen))}"
+            )
+        for task, source in self.sources.items():
+            if source.task is not None and source.task not in chosen[task]:
+                raise ConfigError(f"trainer.sources: {task!r} cannot start from {reprlib.repr(source.task)}")
 
 
 @contextmanager

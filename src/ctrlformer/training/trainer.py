@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Trainer:
         self.agent = make_agent(self.config, device, self.config.seed, compiled)
         self.progress = TrainingProgress()
         self._stop = stop
-        self._opener = StageOpener(run, self.agent, self._say)
+        self._opener = StageOpener(run, self.agent, self._say, lambda: self._stopping)
         self._saved_lanes: list[SavedLane] = []
         self._buffers: list[RehearsalBuffer] = []  # of the earlier stages' tasks
         self._saved_frames: int | None = None
@@ -73,7 +73,7 @@ class Trainer:
         try:
             while not self._finished and not self._stopping:
                 saved, self._saved_lanes = self._saved_lanes, []
-                with self._opener.open(self.progress.stage, saved, self._buffers) as stage:
+                with suppress(Abandoned), self._opener.open(self.progress.stage, saved, self._buffers) as stage:
                     self.progress.tasks = [lane.progress for lane in stage.lanes]
                     self._learn_stage(stage)
             if self._stop.asked:
@@ -99,6 +99,7 @@ class Trainer:
         """Stand where the checkpoint was written; a `CheckpointError` means that it does not fit this run."""
         state = restore_agent(self.agent, saved)
         self.progress = state.position
+        self._opener.sources = state.sources
         self._buffers = [
             rehearsal.load(self.run.rehearsal_buffer(task), task, checksum, self.agent.outputs)
             for task, checksum in state.kept.items()
@@ -113,6 +114,8 @@ class Trainer:
     def _learn_stage(self, stage: Stage) -> None:
         """Learn until the stage has ended, or something asks to stop."""
         self._callbacks.on_stage_start(stage.info)
+        for lane in stage.lanes:
+            self._log_probes(lane)
         if self._saved_frames is None:
             self._save(stage.lanes)  # from here on a killed run can be resumed
         while not self._stopping:
@@ -187,7 +190,18 @@ class Trainer:
         except OSError as error:
             raise RunError(f"cannot write {file}: {reason(error)}; fix this and resume") from error
 
-    # Evaluations and retests
+    # Probes, evaluations and retests
+
+    def _log_probes(self, lane: Lane) -> None:
+        """Log how old policies did in a new task, and what it starts from."""
+        if lane.source is None:
+            return
+        chosen, heads = lane.source.task, self.agent.has_copied_heads(lane.task)
+        for probe in lane.probes:
+            more: Row = {"source": probe.policy, "chosen": chosen, "heads": heads}
+            self._log_evaluation(lane.task, "probe", probe.frames, probe.steps, probe.returns, **more)
+        copied = f"from {chosen}, with {'its' if heads else 'new'} heads" if chosen else "anew"
+        self._say(f"{lane.task} starts {copied}")
 
     def _evaluation_due(self, stage: Stage, lane: Lane) -> bool:
         last, now = lane.progress.evaluated, lane.progress.frames
@@ -241,7 +255,9 @@ class Trainer:
             self._save(stage.lanes)  # an evaluation changes nothing: a resume repeats it from its start
             raise
 
-    def _log_evaluation(self, task: str, kind: str, frames: int, steps: int, returns: list[float]) -> None:
+    def _log_evaluation(
+        self, task: str, kind: str, frames: int, steps: int, returns: list[float], **more: JSON
+    ) -> None:
         row: Row = {
             "stage": self.progress.stage,
             "task": task,
@@ -252,6 +268,7 @@ class Trainer:
             "mean": float(np.mean(returns)),
             "std": float(np.std(returns)),
             "minutes": self._count_minutes(),
+            **more,
         }
         self.run.append_eval(row)
         self._callbacks.on_evaluation(row, self.progress.frames)
@@ -306,6 +323,7 @@ class Trainer:
             "kept": {old.task: old.checksum for old in self._buffers},
             "lanes": {lane.task: dataclasses.asdict(LaneState.capture(lane)) for lane in lanes},
             "logs": self.run.log_positions(),
+            "sources": {task: dataclasses.asdict(source) for task, source in self._opener.sources.items()},
         }
         episodes = [OpenEpisode.capture(lane).tensors(index) for index, lane in enumerate(lanes)]
         tensors = {**self.agent.tensors(), "episodes": {k: v for each in episodes for k, v in each.items()}}
@@ -324,7 +342,7 @@ def restore_agent(agent: Agent, saved: Checkpoint) -> TrainerState:
     transfers = _transfers(agent.config)
     with must_fit(saved.path):
         for task, action_dim in state.action_dims.items():
-            agent.add_task(task, action_dim, transfers[task])
+            agent.add_task(task, action_dim, transfers[task], state.sources.get(task))
         agent.load_tensors(saved.tensors)
     return state
 

@@ -13,6 +13,7 @@ from small_dreamers import small_dreamer
 from torch import Tensor
 
 from ctrlformer.agents import DreamerAgent, make_agent
+from ctrlformer.agents.base import TransferSource
 from ctrlformer.agents.dreamer.rssm import State
 from ctrlformer.config import TransferConfig
 from ctrlformer.errors import NonFiniteError, TaskError
@@ -99,9 +100,8 @@ def test_an_update_moves_everything_of_its_task_and_logs_finite_figures() -> Non
 
 def test_behaviour_is_learnt_without_moving_the_world() -> None:
     agent = agent_for(2)
-    heads, before = agent._heads("task0"), copied(agent)
-    start = agent.world.latent.start(4)
-    agent._update_behaviour(heads, start)
+    before = copied(agent)
+    agent._update_behaviour("task0", agent.world.latent.start(4))
     moved = changed(before, copied(agent))
     assert not any(name.startswith(("world/", "heads/0.reward", "heads/0.action_map")) for name in moved)
     assert any(name.startswith("heads/0.actor") for name in moved)
@@ -269,3 +269,29 @@ def test_only_the_newest_frame_is_seen() -> None:
     assert np.array_equal(agent.policy("task0", False)(seen), agent.policy("task0", False)(other))
     other[..., 6:] = 0
     assert not np.array_equal(agent.policy("task0", False)(seen), agent.policy("task0", False)(other))
+
+
+def test_in_the_warm_up_the_actor_waits() -> None:
+    transfer = TransferConfig(heads="copy", warmup_updates=2)
+    agent = agent_for(2)
+    learn(agent)
+    agent.add_task("task1", 2, transfer, TransferSource("task0", heads=True))
+    before = copied(agent)
+    learn(agent, "task1", 2)
+    learnt = changed(before, copied(agent))
+    assert any(name.startswith("heads/1.value") for name in learnt)
+    assert not any(name.startswith(("heads/1.actor", "actor_optimiser")) for name in learnt)
+    learn(agent, "task1", 1)
+    assert any(name.startswith("heads/1.actor") for name in changed(before, copied(agent)))
+
+
+def test_actions_mean_at_first_what_they_mean_in_the_source() -> None:
+    agent = agent_for(2, 2, transfer=PLAIN)
+    learn(agent, "task0")
+    learn(agent, "task1")
+    agent.add_task("task2", 2, PLAIN, TransferSource("task0", heads=False))
+    heads = agent.heads.state_dict()
+    of_map = [name.removeprefix("0.") for name in heads if name.startswith("0.action_map")]
+    assert of_map
+    assert all(torch.equal(heads[f"2.{name}"], heads[f"0.{name}"]) for name in of_map)
+    assert not all(torch.equal(heads[f"1.{name}"], heads[f"0.{name}"]) for name in of_map)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ctrlformer.agents import SacAgent
+from ctrlformer.agents.base import TransferSource
 from ctrlformer.agents.sac import losses
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.config.presets import preset
@@ -391,3 +392,59 @@ def test_a_fixed_temperature_is_not_trained() -> None:
     found = [float(heads.log_temperature.exp().detach()) for heads in agent._all_heads]
     assert found[1] == pytest.approx(1e-4)
     assert found[0] != pytest.approx(TINY.agent.init_temperature, rel=1e-6), "the first task's is learned"
+
+
+# Where a task starts, and its warm-up
+
+
+def three_tasks(source: TransferSource) -> SacAgent:
+    """A and B have learnt, C starts from `source`."""
+    agent = agent_for()
+    for task in ("A", "B"):
+        agent.add_task(task, 2, PLAIN if agent.tasks else None)
+        learn(agent, task, 3)
+    agent.add_task("C", 2, PLAIN, source)
+    return agent
+
+
+@pytest.mark.parametrize("heads", [True, False])
+def test_a_task_starts_from_the_given_source_whatever_came_before(heads: bool) -> None:
+    agent = three_tasks(TransferSource("A", heads))
+    encoder, of_heads = weights(agent.encoder), weights(agent.heads)
+    assert torch.equal(encoder["policy_tokens.2"], encoder["policy_tokens.0"])
+    assert not torch.equal(encoder["policy_tokens.1"], encoder["policy_tokens.0"])
+    assert torch.equal(encoder["statistics.mean"][2], encoder["statistics.mean"][0])
+    name = "actor.trunk.0.weight"
+    assert torch.equal(of_heads[f"2.{name}"], of_heads[f"0.{name}"]) == agent.has_copied_heads("C") == heads
+
+
+def test_without_a_source_all_is_new() -> None:
+    agent = three_tasks(TransferSource(None, heads=False))
+    encoder = weights(agent.encoder)
+    assert not any(torch.equal(encoder["policy_tokens.2"], encoder[f"policy_tokens.{old}"]) for old in (0, 1))
+    assert bool((encoder["statistics.mean"][2] == 127.5).all())
+
+
+@pytest.mark.parametrize("encoder", ["ctrlformer", "conv", "cnn"])
+def test_in_the_warm_up_critics_learn_alone_at_a_rising_rate(encoder: Any) -> None:
+    config = replace(TINY, encoder=replace(TINY.encoder, kind=encoder))
+    agent = two_tasks(TransferConfig(heads="copy", warmup_updates=3), config, actor_every=1, late_learning_rate=None)
+    encoders, heads = weights(agent.encoder), weights(agent.heads)
+    found = []
+    for number in range(3):
+        metrics = agent.update("new", batch_for(agent, "new", number))
+        found += [rates(agent)[id(p)] / agent.settings.learning_rate for p in agent.heads[1].critic.parameters()][:1]  # type: ignore[union-attr]
+        assert "actor_loss" not in metrics
+    assert found == pytest.approx([1 / 3, 2 / 3, 1.0])
+    assert all(name.startswith("statistics") for name in changed(encoders, agent.encoder))
+    assert changed(heads, agent.heads)
+    assert all(name.startswith(("1.critic", "1.target_critic", "1.predictor")) for name in changed(heads, agent.heads))
+    assert "actor_loss" in agent.update("new", batch_for(agent, "new", 3))
+    assert any(name.startswith("1.actor") for name in changed(heads, agent.heads))
+    assert not all(name.startswith("statistics") for name in changed(encoders, agent.encoder))
+
+
+def test_new_heads_have_no_warm_up() -> None:
+    agent = two_tasks(TransferConfig(warmup_updates=3), actor_every=1, late_learning_rate=None)
+    assert "actor_loss" in learn(agent, "new", 1)
+    assert set(rates(agent).values()) == {agent.settings.learning_rate, 0.05 * agent.settings.learning_rate}

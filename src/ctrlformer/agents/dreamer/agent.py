@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ctrlformer.agents.base import TransferSource
 from ctrlformer.agents.dreamer import losses
 from ctrlformer.agents.dreamer.heads import DreamerHeads
 from ctrlformer.agents.dreamer.rssm import State
@@ -51,26 +52,35 @@ class DreamerAgent(Learner[DreamerHeads]):
 
     # Tasks
 
-    def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
+    def add_task(
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, source: TransferSource | None = None
+    ) -> None:
         """New heads; nothing old is replaced.
 
         `transfer` begins a later stage: the world model learns on at the rate it says, or freezes; actions mean at
-        first what they mean in the newest task with as many, and heads may be copied from it too.
+        first what they mean in the source, if it has as many, and heads may be copied from it too.
         """
         with reproducible(self._seed + 1 + len(self.tasks)):
             heads = DreamerHeads(self.settings, self.world.latent.features, action_dim).to(self.device)
         if transfer:
             self.world.requires_grad_(transfer.protect != "freeze")
             self.model_optimiser.rescale(self.world.parameters(), transfer.encoder_lr_scale)
-            alike = [old for old in self._all_heads if old.action_dim == action_dim]
-            if alike:
-                heads.copy_actions_from(alike[-1])
-            if alike and transfer.heads == "copy":
-                heads.copy_from(alike[-1])
+            self._warmup_updates = transfer.warmup_updates
+            old = self._source_heads(action_dim, source)
+            if old:
+                heads.copy_actions_from(old)
+            if old and (source.heads if source else transfer.heads == "copy"):
+                heads.copy_from(old)
         self._append(task, heads)
         self.model_optimiser.add([*heads.action_map.parameters(), *heads.reward.parameters()], 1.0, 0.0)
         self.actor_optimiser.add(heads.actor.parameters(), 1.0, 0.0)
         self.value_optimiser.add(heads.value.parameters(), 1.0, 0.0)
+
+    def _source_heads(self, action_dim: int, source: TransferSource | None) -> DreamerHeads | None:
+        """The source's heads if they have as many actions; without a source those of the newest task that has."""
+        tasks = self.tasks if source is None else [source.task] if source.task else []
+        fitting = [self._heads(task) for task in tasks if self.action_dims[task] == action_dim]
+        return fitting[-1] if fitting else None
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> LatentPolicy:
         """For one episode: it remembers latent state and last action."""
@@ -102,7 +112,7 @@ class DreamerAgent(Learner[DreamerHeads]):
         frames, action, reward = (x.to(self.device, non_blocking=True) for x in batch)
         self._check_rewards(reward)
         states, figures = self._update_world(heads, frames, action, reward)
-        figures |= self._update_behaviour(heads, states)
+        figures |= self._update_behaviour(task, states)
         self._count_update(task)
         return figures | {"batch_reward": reward.mean()}
 
@@ -116,23 +126,25 @@ class DreamerAgent(Learner[DreamerHeads]):
         figures["gradient_norm"] = self.model_optimiser.step(total, self.config.agent.gradient_clip)
         return State(*(part.detach().flatten(0, 1) for part in states)), figures
 
-    def _update_behaviour(self, heads: DreamerHeads, start: State) -> dict[str, Tensor]:
-        """Actor and value model, in what is imagined from every state of the batch."""
+    def _update_behaviour(self, task: str, start: State) -> dict[str, Tensor]:
+        """Actor and value model, in what is imagined from every state of the batch; the value model alone in a
+        warm-up."""
         s, discount, clip = self.settings, self.config.agent.discount, self.config.agent.gradient_clip
+        heads, figures = self._heads(task), {}
         with _held(self.world, heads.action_map, heads.reward, heads.value):  # the actor's gradient passes through them
             features = self._imagine(heads, start)  # (H, N, F)
             reward, value = heads.reward(features).squeeze(-1), heads.value(features).squeeze(-1)  # (H, N)
             returns = losses.lambda_returns(s.reward_scale * reward, value, discount, s.return_mixing)  # (H - 1, N)
             actor_loss = losses.actor_loss(returns, discount)
-            self.actor_optimiser.set_rate(s.actor_learning_rate)
-            actor_norm = self.actor_optimiser.step(actor_loss, clip)
+            if not self._warms_up(task):
+                self.actor_optimiser.set_rate(s.actor_learning_rate)
+                figures["actor_gradient_norm"] = self.actor_optimiser.step(actor_loss, clip)
         learnt = heads.value(features[:-1].detach()).squeeze(-1)
         value_loss = losses.value_loss(learnt, returns, discount)
-        self.value_optimiser.set_rate(s.value_learning_rate)
+        self.value_optimiser.set_rate(self._rate_share(task) * s.value_learning_rate)
         self.value_optimiser.step(value_loss, clip)
-        return {
+        return figures | {
             "actor_loss": actor_loss.detach(),
-            "actor_gradient_norm": actor_norm,
             "value_loss": value_loss.detach(),
             "value": value.detach().mean(),
             "imagined_reward": reward.detach().mean(),

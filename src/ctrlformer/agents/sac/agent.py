@@ -7,7 +7,7 @@ the views of s', and BYOL's on one view of s. The actor reuses the critic pass's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ctrlformer.agents.base import Policy
+from ctrlformer.agents.base import Policy, TransferSource
 from ctrlformer.agents.learner import Learner
 from ctrlformer.agents.optimiser import Optimiser
 from ctrlformer.agents.sac import losses
 from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
 from ctrlformer.agents.sac.exploration import PinkNoise
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
+from ctrlformer.agents.sac.protection import Gaussian, Protection
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
@@ -31,7 +32,7 @@ from ctrlformer.nn.heads import Predictor
 from ctrlformer.nn.seeding import reproducible
 from ctrlformer.nn.transformer import initialise
 from ctrlformer.replay import Batch, Replay
-from ctrlformer.replay.rehearsal import Outputs, Rehearsal
+from ctrlformer.replay.rehearsal import Outputs, Rehearsal, RehearsalBuffer
 from ctrlformer.system.device import choose_precision
 
 DIAGNOSED_STEPS = 128  # of an episode
@@ -73,6 +74,7 @@ class SacAgent(Learner[TaskHeads]):
         self._byol_pass = self._fast(self.byol_encoder, compiled) if self._ema_contrast else self._pass
         self._transfer: TransferConfig | None = None  # of the stage under way; none in the first
         self._fixed_tokens: list[nn.Parameter] = []
+        self._protection = Protection(self.encoder, config.transfer)
         self._make_optimisers()
 
     def _make_targets(self) -> None:
@@ -108,28 +110,32 @@ class SacAgent(Learner[TaskHeads]):
 
     # Tasks
 
-    def add_task(self, task: str, action_dim: int, transfer: TransferConfig | None = None) -> None:
+    def add_task(
+        self, task: str, action_dim: int, transfer: TransferConfig | None = None, source: TransferSource | None = None
+    ) -> None:
         """One more policy token, actor, critics and temperature; nothing old is replaced.
 
         `transfer` begins a later stage: the encoder slows down or freezes, token and pixel statistics start as the
-        source task's copies, and heads may be copied from it too. Without it the token is random: the first stage.
+        copies of the source's, and heads may be copied from it too. Without it the token is random: the first stage.
         """
         if transfer:
             self._begin_transfer(transfer)
-        source = self._source(action_dim, transfer)
+            source = source or self._previous(action_dim, transfer)
+        copied = self._index(source.task) if source and source.task is not None else None
         with reproducible(self._seed + 1 + len(self.tasks)):
-            tokens = self.encoder.add_task(source)
+            tokens = self.encoder.add_task(copied)
             heads = TaskHeads(self.settings, self.encoder.features, action_dim, self.encoder.projection)
             heads.to(self.device)
             for copy in self._target_encoders:
-                for token, online in zip(copy.add_task(source), tokens, strict=True):
+                for token, online in zip(copy.add_task(copied), tokens, strict=True):
                     token.requires_grad_(False).copy_(online.detach())
-        old = None if source is None else self._all_heads[source]
-        if transfer and transfer.heads == "copy" and old and old.action_dim == action_dim:
+        old = None if copied is None else self._all_heads[copied]
+        if source and source.heads and old and old.action_dim == action_dim:
             heads.copy_from(old)
         if transfer and transfer.temperature is not None:
             heads.fix_temperature(transfer.temperature)
         self._append(task, heads)
+        self._protection.add_task()
         if transfer and not transfer.train_token:
             self._fixed_tokens += tokens
             self._hold_fixed_tokens()
@@ -143,23 +149,31 @@ class SacAgent(Learner[TaskHeads]):
 
     def _begin_transfer(self, transfer: TransferConfig) -> None:
         """Slow down or freeze what the encoder has learned; a new token, added after this, learns at full rate."""
-        self._transfer = transfer
+        self._transfer, self._warmup_updates = transfer, transfer.warmup_updates
         self.encoder.requires_grad_(not self._frozen)
         self._hold_fixed_tokens()
         scale = self.settings.encoder_lr_scale * transfer.encoder_lr_scale
         self.critic_optimiser.rescale(self.encoder.parameters(), scale)
+        self._protection.begin_stage(transfer)
+
+    def protect(self, finished: Sequence[RehearsalBuffer]) -> None:
+        """EWC weighs the encoder's weights by what earlier tasks' policies make of their rehearsal buffers."""
+        self._protection.weigh((self._gaussian(old.task), old.observations) for old in finished)
+
+    def _gaussian(self, task: str) -> Gaussian:
+        index, actor = self._index(task), self._heads(task).actor
+        return lambda observations: actor(self.encoder(observations.to(self.device), index).policy)
 
     def _hold_fixed_tokens(self) -> None:
         for token in self._fixed_tokens:
             token.requires_grad_(False)
 
-    def _source(self, action_dim: int, transfer: TransferConfig | None) -> int | None:
-        """The one task whose token, statistics and heads a new task copies: if heads are copied, the newest with as
-        many actions; else, or if there is none, the previous one, whose heads then do not fit."""
-        if transfer is None:
-            return None
-        fitting = [index for index, heads in enumerate(self._all_heads) if heads.action_dim == action_dim]
-        return fitting[-1] if fitting and transfer.heads == "copy" else len(self.tasks) - 1
+    def _previous(self, action_dim: int, transfer: TransferConfig) -> TransferSource:
+        """If heads are copied, the newest task with as many actions; else, or if there is none, the previous one, whose
+        heads then do not fit."""
+        fitting = [task for task, size in self.action_dims.items() if size == action_dim]
+        copies = transfer.heads == "copy"
+        return TransferSource(fitting[-1] if fitting and copies else self.tasks[-1], heads=copies)
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         """From one observation (H, W, C) to one action (A,): sampled, or the mean. Only pink noise has a memory."""
@@ -180,7 +194,8 @@ class SacAgent(Learner[TaskHeads]):
     def outputs(self, task: str, observations: Tensor) -> Outputs:
         """What the task's policy makes of observations of the replay, (N, H, W, C), as it is now."""
         shares = torch.split(observations, self.settings.batch_size)
-        parts = [self._outputs(task, share.to(self.device)) for share in shares]
+        with self._protection.weights_of(self._index(task)):
+            parts = [self._outputs(task, share.to(self.device)) for share in shares]
         return Outputs(*map(torch.cat, zip(*parts, strict=True)))
 
     def _outputs(self, task: str, observations: Tensor) -> Outputs:
@@ -231,10 +246,13 @@ class SacAgent(Learner[TaskHeads]):
         and then would make the processor wait. `progress` is the stage's, 0 to 1. With `rehearsal` the encoder is
         held to an old task's outputs in the same step."""
         heads = self._heads(task)
-        self._set_learning_rate(progress)
-        features, action, reward, discount = self._read(task, batch)
-        metrics = self._update_critic(heads, features, action, reward, discount, rehearsal)
-        if self.task_updates[task] % self.settings.actor_every == 0:
+        self._set_learning_rate(progress, self._rate_share(task))
+        warms_up = self._warms_up(task)
+        self._protection.prune_at(progress)
+        with torch.set_grad_enabled(not warms_up):  # critics alone: no token and no encoder that moves the policy
+            features, action, reward, discount = self._read(task, batch)
+        metrics = self._update_critic(heads, features, action, reward, discount, None if warms_up else rehearsal)
+        if self.task_updates[task] % self.settings.actor_every == 0 and not warms_up:
             metrics |= self._update_actor(heads, features.now[0].detach())
         self._count_update(task)
         self._update_targets(task, progress)
@@ -262,6 +280,7 @@ class SacAgent(Learner[TaskHeads]):
         """All encoder passes of an update. `shown` is (V, B, H, W, C), `next_shown` (W, B, H, W, C)."""
         index, batch = self._index(task), shown.shape[1]
         learnt = shown[:2] if self.settings.q_regularisation else shown[:1]
+        contrasts = self._contrasts and torch.is_grad_enabled()
         tokens = self._pass(learnt.flatten(0, 1), index)
         now = _by_view(tokens.policy, batch)
         with torch.no_grad():
@@ -269,12 +288,12 @@ class SacAgent(Learner[TaskHeads]):
             next_policy = self._pass(after, index).policy
             # Without a target encoder the same pass serves the target Q heads.
             next_value = self._target_pass(after, index).policy if self._ema_targets else next_policy
-            contrastive_target = self._byol_pass(shown[1], index).contrastive if self._contrasts else None
+            contrastive_target = self._byol_pass(shown[1], index).contrastive if contrasts else None
         return Features(
             now,
             _by_view(next_policy, batch),
             _by_view(next_value, batch),
-            tokens.contrastive[:batch] if self._contrasts else None,
+            tokens.contrastive[:batch] if contrasts else None,
             contrastive_target,
         )
 
@@ -314,7 +333,12 @@ class SacAgent(Learner[TaskHeads]):
             metrics["rehearsal_loss"] = held.detach()
             # In proportion to the critic's loss: errors of large values would drown any fixed weight.
             loss = loss + self._transfer.rehearsal_weight * critic.detach().clamp(min=1.0) * held
-        metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
+        moved = self._protection.moved()
+        if moved is not None and features.now.requires_grad:  # not in a warm-up
+            metrics["protection_loss"] = moved.detach()
+            loss = loss + critic.detach().clamp(min=1.0) * moved
+        with self._protection.held():
+            metrics["gradient_norm"] = self.critic_optimiser.step(loss, self.settings.gradient_clip)
         return metrics
 
     @torch.no_grad()
@@ -411,7 +435,7 @@ class SacAgent(Learner[TaskHeads]):
         self.critic_optimiser.add(others, s.encoder_lr_scale, self._plain_decay)
         self.critic_optimiser.add(self.contrast.parameters(), 1.0, self._plain_decay)
 
-    def _set_learning_rate(self, progress: float) -> None:
+    def _set_learning_rate(self, progress: float, share: float) -> None:
         s = self.settings
         rate, late = s.learning_rate, s.late_learning_rate
         if late is not None and s.rate_schedule == "linear":
@@ -419,7 +443,7 @@ class SacAgent(Learner[TaskHeads]):
         elif late is not None and progress >= s.late_from:
             rate = late
         for optimiser in self._optimisers:
-            optimiser.set_rate(rate)
+            optimiser.set_rate(share * rate)
 
     @property
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
@@ -432,7 +456,7 @@ class SacAgent(Learner[TaskHeads]):
             modules["target_encoder"] = self.target_encoder
         if self._ema_contrast:
             modules |= {"byol_encoder": self.byol_encoder, "byol_projector": self.byol_projector}
-        return modules
+        return modules | self._protection.modules
 
 
 def _by_view(flat: Tensor, batch: int) -> Tensor:
@@ -454,7 +478,8 @@ class SacPolicy:
     @torch.no_grad()
     def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         agent, actor = self._agent, self._heads.actor
-        features = agent.encoder(agent.reader.stack(pixels)[None].to(agent.device), self._index).policy  # (1, F)
+        with agent._protection.weights_of(self._index):
+            features = agent.encoder(agent.reader.stack(pixels)[None].to(agent.device), self._index).policy  # (1, F)
         action = actor.sample(features, self._noise()).action if self._noise else actor.mean_action(features)
         numbers: NDArray[np.float32] = action[0].cpu().numpy()
         return numbers
