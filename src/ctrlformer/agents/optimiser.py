@@ -16,6 +16,16 @@ STEP = ".step"
 REMEDY = "try a lower --agent.learning-rate"
 
 
+def scheduled_rate(settings: AgentConfig, progress: float) -> float:
+    """The learning rate when so much of a stage is done, 0 to 1."""
+    rate, late = settings.learning_rate, settings.late_learning_rate
+    if late is None:
+        return rate
+    if settings.rate_schedule == "linear":
+        return rate + (late - rate) * min(progress, 1.0)
+    return late if progress >= settings.late_from else rate
+
+
 class Optimiser:
     """One fused AdamW for the parameters of one loss, in groups with a learning rate and decay of their own.
 

@@ -255,7 +255,7 @@ def test_the_late_learning_rate_holds_from_its_share_of_a_stage() -> None:
 def test_a_linear_schedule_reaches_the_late_learning_rate_at_the_stages_end() -> None:
     agent = agent_with(learning_rate=1e-3, late_learning_rate=2e-4, rate_schedule="linear", late_from=0.1)
     for progress, expected in ((0.0, 1e-3), (0.5, 6e-4), (1.0, 2e-4), (1.5, 2e-4)):
-        agent._set_learning_rate(progress)
+        agent._set_learning_rate(progress, share=1.0)
         assert agent.actor_optimiser.param_groups[-1]["lr"] == pytest.approx(expected)
 
 

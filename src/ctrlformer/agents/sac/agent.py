@@ -17,18 +17,18 @@ from torch import Tensor, nn
 
 from ctrlformer.agents.base import Policy, TransferSource
 from ctrlformer.agents.learner import Learner
-from ctrlformer.agents.optimiser import Optimiser
+from ctrlformer.agents.optimiser import Optimiser, scheduled_rate
 from ctrlformer.agents.sac import losses
 from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
-from ctrlformer.agents.sac.exploration import PinkNoise
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
+from ctrlformer.agents.sac.policy import PinkNoise, SacPolicy
 from ctrlformer.agents.sac.protection import Gaussian, Protection
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
 from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.nn.ema import ema_update, frozen_copy
-from ctrlformer.nn.heads import Predictor
+from ctrlformer.nn.heads import Actor, Predictor
 from ctrlformer.nn.seeding import reproducible
 from ctrlformer.nn.transformer import initialise
 from ctrlformer.replay import Batch, Replay
@@ -177,13 +177,23 @@ class SacAgent(Learner[TaskHeads]):
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
         """From one observation (H, W, C) to one action (A,): sampled, or the mean. Only pink noise has a memory."""
-        if explore and self.settings.exploration == "pink":
-            noise = PinkNoise(self._noise, self._heads(task).action_dim, memory)
-            return SacPolicy(self, task, noise)
-        return SacPolicy(self, task, self._white_noise(task) if explore else None)
+        if not explore:
+            return SacPolicy(self, task)
+        action_dim = self._heads(task).action_dim
+        if self.settings.exploration == "pink":
+            return SacPolicy(self, task, PinkNoise(self._noise, action_dim, memory))
+        return SacPolicy(self, task, lambda: self._noise(1, action_dim))
 
-    def _white_noise(self, task: str) -> Callable[[], Tensor]:
-        return lambda: self._noise(1, self._heads(task).action_dim)
+    @torch.no_grad()
+    def features(self, task: str, pixels: NDArray[np.uint8]) -> Tensor:
+        """What the task's policy reads of one observation (H, W, C): (1, F)."""
+        index = self._index(task)
+        with self._protection.weights_of(index):
+            tokens: Tokens = self.encoder(self.reader.stack(pixels)[None].to(self.device), index)
+        return tokens.policy
+
+    def actor(self, task: str) -> Actor:
+        return self._heads(task).actor
 
     def value(self, task: str, features: Tensor) -> Tensor:
         """What the task's critics think of its mean action, the lower of the two: (B, F) to (B,)."""
@@ -436,14 +446,8 @@ class SacAgent(Learner[TaskHeads]):
         self.critic_optimiser.add(self.contrast.parameters(), 1.0, self._plain_decay)
 
     def _set_learning_rate(self, progress: float, share: float) -> None:
-        s = self.settings
-        rate, late = s.learning_rate, s.late_learning_rate
-        if late is not None and s.rate_schedule == "linear":
-            rate += (late - rate) * min(progress, 1.0)
-        elif late is not None and progress >= s.late_from:
-            rate = late
         for optimiser in self._optimisers:
-            optimiser.set_rate(share * rate)
+            optimiser.set_rate(share * scheduled_rate(self.settings, progress))
 
     @property
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
@@ -462,24 +466,3 @@ class SacAgent(Learner[TaskHeads]):
 def _by_view(flat: Tensor, batch: int) -> Tensor:
     """(V*B, ...) to (V, B, ...)."""
     return flat.reshape(-1, batch, *flat.shape[1:])
-
-
-class SacPolicy:
-    """Plays one episode: samples with the noise it is given, or takes the mean action."""
-
-    def __init__(self, agent: SacAgent, task: str, noise: Callable[[], Tensor] | None) -> None:
-        self._agent, self._index, self._heads = agent, agent._index(task), agent._heads(task)
-        self._noise = noise
-
-    @property
-    def memory(self) -> Tensor | None:
-        return self._noise.memory if isinstance(self._noise, PinkNoise) else None
-
-    @torch.no_grad()
-    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        agent, actor = self._agent, self._heads.actor
-        with agent._protection.weights_of(self._index):
-            features = agent.encoder(agent.reader.stack(pixels)[None].to(agent.device), self._index).policy  # (1, F)
-        action = actor.sample(features, self._noise()).action if self._noise else actor.mean_action(features)
-        numbers: NDArray[np.float32] = action[0].cpu().numpy()
-        return numbers

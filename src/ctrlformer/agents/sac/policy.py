@@ -1,11 +1,17 @@
-"""The noise of exploring policies: white, or pink, whose actions wander."""
+"""How an agent plays an episode, and the noise it explores with: white, or pink, whose actions wander."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from ctrlformer.agents.sac.agent import SacAgent
 
 OCTAVES = 8  # of time constants: 1, 2, 4, ... 128 steps
 
@@ -33,3 +39,23 @@ class PinkNoise:
         noise: Tensor = self.memory.sum(0, keepdim=True) / OCTAVES**0.5
         self.memory = keep * self.memory + (1 - keep.square()).sqrt() * self._draw(*self._shape)
         return noise
+
+
+class SacPolicy:
+    """Plays one episode of a task: samples with the noise it is given, or takes the mean action."""
+
+    def __init__(self, agent: SacAgent, task: str, noise: Callable[[], Tensor] | None = None) -> None:
+        self._agent, self._task, self._noise = agent, task, noise
+        self._actor = agent.actor(task)
+
+    @property
+    def memory(self) -> Tensor | None:
+        return self._noise.memory if isinstance(self._noise, PinkNoise) else None
+
+    @torch.no_grad()
+    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        features = self._agent.features(self._task, pixels)  # (1, F)
+        noise = self._noise
+        action = self._actor.sample(features, noise()).action if noise else self._actor.mean_action(features)
+        numbers: NDArray[np.float32] = action[0].cpu().numpy()
+        return numbers

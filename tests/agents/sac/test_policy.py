@@ -1,4 +1,4 @@
-"""Pink noise of exploring policies."""
+"""Policies of one episode, and the noise they explore with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ctrlformer.agents.sac.agent import SacAgent
-from ctrlformer.agents.sac.exploration import OCTAVES, PinkNoise
+from ctrlformer.agents.sac.policy import OCTAVES, PinkNoise
 from ctrlformer.config.presets import make_config
 
 
