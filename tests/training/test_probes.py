@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -225,13 +226,20 @@ class Interrupted(Callback):
         if not text.startswith("probes in"):
             return
         step, steps = Toy.step, iter((False, False, False, True))  # two frames are one step
+        handler, noticed = signal.getsignal(signal.SIGINT), threading.Event()
+        assert callable(handler)
+
+        def handle_and_tell(number: int, frame: FrameType | None) -> None:
+            handler(number, frame)
+            noticed.set()
 
         def step_and_signal(toy: Toy, action: Any) -> FrameResult:
             if next(steps, False):
                 os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.2)  # the main thread, which waits for the probes, has to take notice
+                assert noticed.wait(60)  # the main thread, which waits for the probes, handles signals
             return step(toy, action)
 
+        signal.signal(signal.SIGINT, handle_and_tell)  # the training puts its caller's back at its end
         self._monkeypatch.setattr(Toy, "step", step_and_signal)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ from ctrlformer.training.prefetch import BatchPrefetcher
 from ctrlformer.training.probes import RANDOM, SHARE, Prober, ProbeResult, choose_source, configured_source
 from ctrlformer.training.progress import Averages, TaskProgress
 from ctrlformer.training.state import LaneState, OpenEpisode, TrainerState
+
+NOTICE_SECONDS = 0.2  # within which a signal is noticed during probes
 
 
 @dataclass
@@ -185,7 +187,11 @@ class StageOpener:
         if transfer and transfer.source == "auto":
             prober = Prober(self._agent, env, replay, (self._config.seed, *place), self._should_stop)
             self._say(f"probes in {env.task}: {', '.join([RANDOM, *prober.policies])}")
-            probes = player.submit(prober.play, int(SHARE * stage.frames)).result()
+            playing = player.submit(prober.play, int(SHARE * stage.frames))
+            # A signal that comes just before a wait does not interrupt it: with short ones it is noticed soon.
+            while not wait([playing], timeout=NOTICE_SECONDS).done:
+                pass
+            probes = playing.result()
             source = choose_source(probes, prober.most_similar(finished), transfer.heads)
         elif transfer:
             source = configured_source(transfer)
