@@ -13,7 +13,9 @@ discards settings; it crowns none: what is learned from one's own experience is 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,7 +32,9 @@ from ctrlformer.agents import SacAgent
 from ctrlformer.config import Config, differences
 from ctrlformer.config.presets import make_config
 from ctrlformer.envs.tasks import action_repeat
+from ctrlformer.errors import ConfigError, CtrlFormerError
 from ctrlformer.replay import Batch, Replay
+from ctrlformer.storage.files import replacing
 from ctrlformer.system.memory import keep_freed_memory
 from ctrlformer.training.collect import EVALUATE, episode_seed
 
@@ -56,8 +60,11 @@ class Episodes:
 
     @classmethod
     def load(cls, file: Path) -> Episodes:
-        with np.load(file, allow_pickle=False) as saved:
-            arrays = {name: saved[name] for name in cls.__dataclass_fields__}
+        try:
+            with np.load(file, allow_pickle=False) as saved:
+                arrays = {name: saved[name] for name in cls.__dataclass_fields__}
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ConfigError(f"{file} has no recorded episodes ({error}): `record` makes such a file") from None
         return cls(**{**arrays, "task": str(arrays["task"])})
 
     def split(self, most: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -106,7 +113,8 @@ def record(task: str, frames: int, seed: int, episodes: int, size: int, file: Pa
         play(2)
     arrays: dict[str, Any] = {name: np.stack([episode[name] for episode in played]) for name in played[0]}
     competence = np.repeat(np.arange(len(COMPETENCES)), episodes)
-    np.savez(file, task=np.array(task), competence=competence, **arrays)
+    with replacing(file) as temporary, temporary.open("wb") as out:
+        np.savez(out, task=np.array(task), competence=competence, **arrays)
 
 
 def _random_policy(action_dim: int, rng: np.random.Generator) -> Callable[[Floats], Floats]:
@@ -227,7 +235,16 @@ def _r2(told: Floats, truth: Floats) -> float:
     return float(1 - np.square(told - truth).mean() / max(truth.var(), 1e-9))
 
 
-def main() -> None:
+def main() -> int:
+    try:
+        _main()
+    except (CtrlFormerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="store episodes of a state oracle")
@@ -265,4 +282,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from benchmarks import offline
 from benchmarks.offline import COMPETENCES, Episodes, _discounted, record, score
 from ctrlformer.config.presets import make_config
 
@@ -45,3 +48,17 @@ def test_critics_learn_the_returns_of_what_they_see(data: Episodes) -> None:
     early, late = score(data, config, None, (2, 150))
     assert late["returns_seen"] > max(0.2, early["returns_seen"])
     assert len(late["state_unseen"]) == data.states.shape[-1]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no archive"])
+def test_a_file_without_episodes_is_one_line_and_exit_2(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "episodes.npz"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["offline", "score", str(file)])
+    assert offline.main() == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert str(file) in shown

@@ -446,8 +446,9 @@ class SacAgent(Learner[TaskHeads]):
         self.critic_optimiser.add(self.contrast.parameters(), 1.0, self._plain_decay)
 
     def _set_learning_rate(self, progress: float, share: float) -> None:
+        rate = share * scheduled_rate(self.settings, progress)
         for optimiser in self._optimisers:
-            optimiser.set_rate(share * scheduled_rate(self.settings, progress))
+            optimiser.set_rate(rate)
 
     @property
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
