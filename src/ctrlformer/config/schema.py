@@ -236,6 +236,9 @@ class TrainingConfig:
     """Simulator steps for each task."""
     seed_steps: int = 1000
     """Steps with random actions before learning starts."""
+    episode_frames: int | None = None
+    """Frames after which a training episode is cut, as by a time limit: more episodes, so more starts and targets, for
+    the same frames. none plays them to the task's own end, as evaluations always are."""
     replay_capacity: int = 100_000
     """Transitions kept per task."""
     replay_on: Literal["auto", "host", "device"] = "auto"
@@ -264,6 +267,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         at_least(1, self, "frames", "seed_steps", "replay_capacity", "eval_every_frames", "eval_episodes")
         at_least(1, self, "final_episodes", "checkpoint_every_frames", "log_every_steps")
+        if self.episode_frames is not None:
+            at_least(1, self, "episode_frames")
         if self.threads is not None:
             at_least(1, self, "threads")
             at_most(1024, self, "threads")
@@ -375,6 +380,7 @@ ADDED_LATER = {
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",
+    "config.training.episode_frames",
     *(
         f"{place}.{name}"
         for place in ("config.transfer", "config.added[].transfer")

@@ -60,7 +60,8 @@ class Collector:
 
     An episode's seed follows from its place in the run, so `actions` alone bring an open episode back after a resume;
     what its policy remembers depends on what the agent knew at each step, and is kept as `memory`.
-    `place` is the run's seed and the numbers of stage and lane; `read` makes of a frame what the replay stores of it.
+    `place` is the run's seed and the numbers of stage and lane; `read` makes of a frame what the replay stores of it;
+    an episode is cut after `longest` frames.
     """
 
     def __init__(
@@ -71,12 +72,14 @@ class Collector:
         place: tuple[int, int, int],
         *,
         read: Callable[[Pixels], NDArray[Any]] = lambda frame: frame,
+        longest: int | None = None,
     ) -> None:
         self.episode = 0  # number of the open episode, or of the next one when none is open
         self.actions: list[ActionArray] = []  # of the open episode; empty when none is open
         self.episode_return = 0.0
         self._agent, self._env, self._task, self._replay, self._read = agent, env, env.task, replay, read
         self._seeds = (place[0], TRAIN, *place[1:])
+        self._frames, self._longest = 0, math.inf if longest is None else longest  # of the open episode
         self._pixels: Pixels | None = None
         self._policy: Policy | None = None  # of the open episode
 
@@ -99,7 +102,9 @@ class Collector:
         self._replay.add(action, reward, terminated, self._newest_frame(self._pixels))
         self.actions.append(action)
         self.episode_return += reward
-        return frames, self._end() if terminated or truncated else None
+        self._frames += frames
+        cut = truncated or self._frames >= self._longest
+        return frames, self._end() if terminated or cut else None
 
     @property
     def memory(self) -> Tensor | None:
@@ -114,9 +119,10 @@ class Collector:
         self._pixels = self._reset()
         self._policy = self._agent.policy(self._task, explore=True, memory=memory)
         for action in actions:
-            self._pixels, reward, terminated, truncated, _ = checked_step(self._env, action)
+            self._pixels, reward, terminated, truncated, frames = checked_step(self._env, action)
             self.actions.append(action)
             self.episode_return += reward
+            self._frames += frames
             if terminated or truncated:
                 raise RunError(f"task {self._task!r} does not repeat itself on this machine: the run cannot be resumed")
 
@@ -130,7 +136,7 @@ class Collector:
     def _end(self) -> float:
         total = self.episode_return
         self.episode += 1
-        self.actions, self.episode_return, self._pixels, self._policy = [], 0.0, None, None
+        self.actions, self.episode_return, self._frames, self._pixels, self._policy = [], 0.0, 0, None, None
         return total
 
     def _random_action(self, random: np.random.Generator) -> ActionArray:
