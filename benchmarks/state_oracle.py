@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -201,6 +202,7 @@ def collect(
     """Play training episodes into the replay for ever: yields a step's frames, its episode's rewards so far, and
     whether that ended."""
     seed, steps, episode = agent.config.seed, 0, 0
+    longest = agent.config.training.episode_frames or math.inf
     while True:
         state, _ = env.reset(seed=episode_seed(seed, TRAIN, 0, 0, episode))
         policy = agent.policy(env.task, explore=True)
@@ -213,7 +215,8 @@ def collect(
             state, reward, terminated, truncated, info = env.step(action)
             replay.add(action, reward, terminated, state)
             rewards.append(reward)
-            steps, ended = steps + 1, terminated or truncated
+            cut = len(rewards) * env.action_repeat >= longest
+            steps, ended = steps + 1, terminated or truncated or cut
             yield info["frames"], rewards, ended
         episode += 1
 

@@ -73,8 +73,8 @@ def test_an_evaluation_stops_between_two_steps_when_asked(env: PixelEnv) -> None
         evaluate(Scripted(), env, TASK, 1, seed=5, should_stop=lambda: next(asked))
 
 
-def collector(env: PixelEnv, replay: Replay) -> Collector:
-    return Collector(Scripted(), env, replay, (1, 0, 0))
+def collector(env: PixelEnv, replay: Replay, longest: int | None = None) -> Collector:
+    return Collector(Scripted(), env, replay, (1, 0, 0), longest=longest)
 
 
 def step(played: Collector, random: np.random.Generator | None) -> tuple[int, float | None]:
@@ -98,6 +98,25 @@ def test_collecting_fills_the_replay_with_what_happened(env: PixelEnv) -> None:
     draws = np.random.default_rng(0)
     total = sum(twin.step(draws.uniform(-1, 1, 2).astype(np.float32))[1] for _ in range(25))
     assert ends[24][1] == total
+
+
+def test_a_cut_episode_is_valued_beyond_its_end(env: PixelEnv) -> None:
+    """A cut is a time limit: the state at it has a future, and the next episode starts elsewhere."""
+    replay = Replay(None, 100, 2)
+    played = collector(env, replay, longest=9)
+    ends = [step(played, None) for _ in range(12)]
+    assert [index for index, (_, total) in enumerate(ends) if total is not None] == [4, 9]  # 10 frames reach 9
+    assert played.episode == 2
+    assert (replay.sample(np.random.default_rng(0), 64, discount=0.9).discount == 0.9).all()
+
+    twin_env, twin_replay = make_env(TASK), Replay(None, 100, 2)
+    twin_replay.begin(np.zeros((84, 84, 3), np.uint8))
+    twin = collector(twin_env, twin_replay, longest=9)
+    twin.reopen(played.episode, np.array(played.actions))
+    rest = [[step(each, None)[1] for _ in range(3)] for each in (played, twin)]
+    assert rest[0] == rest[1]
+    assert rest[0][2] is not None
+    twin_env.close()
 
 
 def test_reopening_stands_where_the_actions_led_and_adds_nothing(env: PixelEnv) -> None:

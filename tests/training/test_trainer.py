@@ -99,6 +99,7 @@ def stop_and_resume(folder: Path, stop: SignalAt, error: type[BaseException] = K
         {"agent__exploration": "pink"},
         {"training__precision": "bf16"},
         {"training__threads": 2},  # encoder passes in two shards
+        {"training__episode_frames": 20},  # the second episode is open
         {"training__replay_capacity": 8},  # the ring goes round while batches are drawn ahead
     ],
 )

@@ -20,7 +20,8 @@ from ctrlformer.storage.run_folder import CONFIG, SMALL_FILE_BYTES, read_object
 
 TRANSFER = "transfer."
 SECTIONS = ("env.", "encoder.", "agent.", "dreamer.", TRANSFER)
-TRAINING = ("training.seed_steps", "training.episode_frames", "training.replay_capacity")  # the rest says where, how long, how closely watched
+# Of the training's settings; the others say where, how long and how closely watched.
+TRAINING = ("training.seed_steps", "training.episode_frames", "training.replay_capacity")
 PATHS = ("encoder.weights",)  # encoder.weights_sha256 says what is in the file, wherever it lies
 UNKNOWN, MISSING = "unknown", "missing"
 MOST_NAMED = 8  # settings in one heading
