@@ -35,7 +35,8 @@ class Measurement(NamedTuple):
 
 MEASUREMENTS = {
     "update_paper": Measurement(update_rows.paper, Aim(2.0), 25, 110),
-    "update_compact": Measurement(update_rows.compact, Aim(3.0), 8, 20),
+    "update_compact": Measurement(update_rows.compact_beside_vit, Aim(1.8), 6, 12),
+    "update_compact_vit": Measurement(update_rows.compact_vit, Aim(3.0), 8, 20),
     "update_drq": Measurement(update_rows.drq, AHEAD, 15, 70),
     "update_drq_sb3": Measurement(update_rows.drq_beside_sb3, AHEAD, 10, 40, SB3),
     "peak_share": Measurement(update_rows.peak_share, Aim(0.55), 12, 50),

@@ -17,7 +17,7 @@ SIZE, STACK = 84, 3
 
 
 class RecordedEpisode(NamedTuple):
-    frames: NDArray[np.uint8]  # (T + 1, 84, 84, 3)
+    frames: NDArray[np.uint8]  # (T + 1, H, W, 3)
     action: NDArray[np.float32]  # (T, A)
     reward: NDArray[np.float32]  # (T,)
 
@@ -32,13 +32,13 @@ class Transition(NamedTuple):
 
 
 @functools.cache
-def episodes(steps: int) -> tuple[RecordedEpisode, ...]:
+def episodes(steps: int, size: int = SIZE) -> tuple[RecordedEpisode, ...]:
     """`steps` steps, the last episode perhaps a short one."""
     rng = np.random.default_rng(0)
     lengths = [min(EPISODE_STEPS, steps - start) for start in range(0, steps, EPISODE_STEPS)]
     return tuple(
         RecordedEpisode(
-            rng.integers(256, size=(length + 1, SIZE, SIZE, 3), dtype=np.uint8),
+            rng.integers(256, size=(length + 1, size, size, 3), dtype=np.uint8),
             rng.uniform(-1, 1, (length, ACTIONS)).astype(np.float32),
             rng.random(length, np.float32),
         )
@@ -46,10 +46,10 @@ def episodes(steps: int) -> tuple[RecordedEpisode, ...]:
     )
 
 
-def filled_replay(steps: int) -> Replay:
+def filled_replay(steps: int, size: int = SIZE) -> Replay:
     """Our replay, full."""
-    replay = Replay(None, steps, ACTIONS, SIZE, STACK)
-    for episode in episodes(steps):
+    replay = Replay(None, steps, ACTIONS, size, STACK)
+    for episode in episodes(steps, size):
         add_episode(replay, episode)
     return replay
 

@@ -55,7 +55,7 @@ class ListingEncoder(nn.Module):
 
 
 class ListingCtrlFormer(ListingEncoder):
-    """The pyramid Vision Transformer with one policy token: `paper`'s patches or `compact`'s stem."""
+    """The pyramid Vision Transformer with one policy token: `paper`'s patches or `compact_vit`'s stem."""
 
     def __init__(self, config: EncoderConfig, shape: tuple[int, int, int]) -> None:
         super().__init__(config, shape)

@@ -48,8 +48,9 @@ class FullReplays(StageOpener):
 
     def replay(self, task: str, action_dim: int, saved: Mapping[str, JSON] | None) -> Replay:
         capacity = preset("compact").training.replay_capacity
-        replay = Replay(None, capacity, action_dim)
-        episode = episodes(1000)[0]
+        size = preset("compact").env.image_size
+        replay = Replay(None, capacity, action_dim, size)
+        episode = episodes(1000, size)[0]
         while len(replay) < capacity - len(episode.action):
             add_episode(replay, episode)
         return replay

@@ -85,7 +85,7 @@ class Episodes:
 
 def record(task: str, frames: int, seed: int, episodes: int, size: int, file: Path) -> None:
     """Train a state oracle for `frames` and store episodes of each competence."""
-    config, _ = oracle_config(task, seed, "conv", {"training.frames": frames}, identity=False)
+    config, _ = oracle_config(task, seed, "compact", {"training.frames": frames}, identity=False)
     with closing(StateEnv(task)) as env:
         agent = StateAgent(config, env.size, False, seed)
         agent.add_task(task, env.action_dim)

@@ -147,7 +147,7 @@ class Probe:
     """Rank encoders in minutes: how well each learns to read a cartpole's state from pixels."""
 
     presets: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PRESET [PRESET ...]")] = (
-        "compact",
+        "compact_vit",
         "drq",
     )
     """Presets whose encoders are compared; paper and official take minutes each."""

@@ -64,7 +64,7 @@ def _compared(effort: Effort, update: Callable[[Load], Sample], note: str) -> Sp
     one, *_, many = (load for load in loads if load.attention == "causal")
     joint = [f"{update(load).median / update(loads[0]).median:.2f}" for load in loads if load.attention == "joint"]
     note += (
-        f"; compact, {many.tasks} tasks in the agent, the reference is one. Joint attention with"
+        f"; compact_vit, {many.tasks} tasks in the agent, the reference is one. Joint attention with"
         f" {', '.join(map(str, COUNTS))} tasks takes {', '.join(joint)} times as long as with one;"
         f" {many.tasks} causal tasks have {many.parameters:,} parameters and {many.agent_bytes / MEGABYTE:,.0f} MB"
     )
@@ -72,7 +72,7 @@ def _compared(effort: Effort, update: Callable[[Load], Sample], note: str) -> Sp
 
 
 @functools.cache
-def measured(effort: Effort, preset: str = "compact", counts: Sequence[int] = COUNTS) -> tuple[Load, ...]:
+def measured(effort: Effort, preset: str = "compact_vit", counts: Sequence[int] = COUNTS) -> tuple[Load, ...]:
     """Both rows are of one measurement. In one thread, the only one whose backward memory can be counted."""
     with one_thread():
         return tuple(

@@ -30,8 +30,24 @@ def paper(effort: Effort) -> SpeedComparison:
     return _beside_listings(with_agent("paper", batch_size=effort.paper_batch), effort)
 
 
-def compact(effort: Effort) -> SpeedComparison:
-    return _beside_listings(with_agent("compact"), effort)
+def compact_vit(effort: Effort) -> SpeedComparison:
+    return _beside_listings(with_agent("compact_vit"), effort)
+
+
+def compact_beside_vit(effort: Effort) -> SpeedComparison:
+    """Each with its own pictures, batch and precision: what an update costs, whatever it is made of."""
+    (new, new_batch), (old, old_batch) = (agent_and_batch(preset(name)) for name in ("compact", "compact_vit"))
+    ours, reference = alternate(
+        _cycle(new.settings, lambda: new.update(TASK, new_batch)),
+        _cycle(old.settings, lambda: old.update(TASK, old_batch)),
+        2 * effort.repeats,
+    )
+    shares = 1 / new.settings.actor_every, 1 / old.settings.actor_every
+    note = (
+        f"{new.settings.batch_size} transitions of {new.config.env.image_size} pixels; the reference is compact_vit,"
+        f" {old.settings.batch_size} of {old.config.env.image_size}"
+    )
+    return SpeedComparison(ours.scaled(shares[0]), reference.scaled(shares[1]), "s", note)
 
 
 def drq(effort: Effort) -> SpeedComparison:
@@ -93,7 +109,8 @@ def agent_and_batch(config: Config) -> tuple[SacAgent, Batch]:
 
 
 def batch_for(agent: SacAgent) -> Batch:
-    batch: Batch = agent.draw(filled_replay(REPLAY_STEPS), np.random.default_rng(0))
+    replay = filled_replay(REPLAY_STEPS, agent.config.env.image_size)
+    batch: Batch = agent.draw(replay, np.random.default_rng(0))
     return batch
 
 

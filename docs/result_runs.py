@@ -78,9 +78,11 @@ class PublishedRun:
 
     @property
     def method(self) -> str:
-        """Return the preset, with the encoder where it is not the preset's own."""
+        """Return the preset by its name of today, with the encoder where it is not the preset's own."""
         preset, kind = str(self.config["preset"]), self.config["encoder"]["kind"]
-        return f"{preset} with encoder.kind cnn" if preset == "compact" and kind == "cnn" else preset
+        if preset != "compact" or kind == "conv":
+            return preset
+        return "compact_vit" if kind == "ctrlformer" else f"compact_vit with encoder.kind {kind}"  # once `compact`
 
     def budget(self, task: str) -> int:
         """Return the configured frames of the task's stage."""

@@ -170,7 +170,7 @@ def test_learning_curves_have_every_evaluation_and_the_protocol(site: Path) -> N
     assert rows[0] == ["`swingup-seed1`", "1", "100", "400", "800", "600", "16.0"]
     assert rows[1] == ["`swingup-seed2`", "2", "90", "300", "", "195", "8.0"]
     assert below == (
-        "cartpole_swingup: preset compact; seeds 1, 2; budget in frames: 16,000; action repeat: 8;"
+        "cartpole_swingup: preset compact_vit; seeds 1, 2; budget in frames: 16,000; action repeat: 8;"
         " 3 episodes per evaluation, 10 at the end of a stage; commits 1234567, 2234567."
     )
     timed, _ = table(site, "learning_curves", RUN, "minutes=each")
@@ -195,7 +195,7 @@ def test_sequences_and_transfer_show_the_new_task_beside_the_retest(site: Path) 
 def test_areas_are_over_the_frames_that_all_seeds_have(site: Path) -> None:
     publish(site, "swingup-seed2", 2, curve(100.0, 600.0))
     rows, _ = table(site, "areas", "results/swingup-seed*")
-    assert rows == [["`swingup`", "compact", "1, 2", "8k", "0.300", "0.250 to 0.350", "500"]]
+    assert rows == [["`swingup`", "compact_vit", "1, 2", "8k", "0.300", "0.250 to 0.350", "500"]]
 
 
 def test_the_ten_tasks_stand_beside_the_paper_and_the_best_public_score(site: Path) -> None:

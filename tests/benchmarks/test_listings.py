@@ -43,7 +43,7 @@ def update_both(config: Config, times: int) -> tuple[SacAgent, ListingsAgent, li
     return agent, reference, found
 
 
-@pytest.mark.parametrize("name", ["paper", "compact", "drq", "tiny"])
+@pytest.mark.parametrize("name", ["paper", "compact_vit", "drq", "tiny"])
 def test_losses_agree(name: str) -> None:
     _, _, found = update_both(small(name), times=3)
     for ours, theirs in found:
@@ -55,7 +55,7 @@ def test_losses_agree(name: str) -> None:
     assert "actor_loss" not in found[1][1].keys() | found[1][0].keys()  # every second update only
 
 
-@pytest.mark.parametrize("name", ["paper", "compact", "drq", "tiny"])
+@pytest.mark.parametrize("name", ["paper", "compact_vit", "drq", "tiny"])
 def test_gradients_agree(name: str) -> None:
     config = small(name)
     agent, reference, _ = update_both(config, times=2)  # the second has no actor's gradient on top
@@ -74,7 +74,7 @@ def test_gradients_agree(name: str) -> None:
 
 
 def test_a_changed_weight_changes_the_loss() -> None:
-    agent, batch = agent_and_batch(small("compact"))
+    agent, batch = agent_and_batch(small("compact_vit"))
     reference, stacked = ListingsAgent(agent, ACTIONS), StackedBatch.of(batch)
     with torch.no_grad():
         reference.encoder.head.weight.mul_(1.5)
@@ -83,7 +83,7 @@ def test_a_changed_weight_changes_the_loss() -> None:
     assert reference.update(stacked)["critic_loss"] != pytest.approx(ours, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["paper", "compact", "drq"])
+@pytest.mark.parametrize("name", ["paper", "compact_vit", "drq"])
 def test_targets_follow_as_ours_do(name: str) -> None:
     config = small(name)
     learning = dataclasses.replace(config, agent=dataclasses.replace(config.agent, learning_rate=1e-3))

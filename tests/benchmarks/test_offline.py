@@ -44,7 +44,7 @@ def test_returns_sum_discounted_rewards_and_go_on_after_the_end() -> None:
 
 
 def test_critics_learn_the_returns_of_what_they_see(data: Episodes) -> None:
-    config = make_config([TASK], "conv", None, 1, {**SMALL, "agent.batch_size": 32, "agent.shift": 0})
+    config = make_config([TASK], "compact", None, 1, {**SMALL, "agent.batch_size": 32, "agent.shift": 0})
     early, late = score(data, config, None, (2, 150))
     assert late["returns_seen"] > max(0.2, early["returns_seen"])
     assert len(late["state_unseen"]) == data.states.shape[-1]

@@ -40,7 +40,7 @@ def test_a_gradient_step_uses_our_batch_and_network(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_training_is_timed_in_pieces() -> None:
-    config = with_agent("compact", batch_size=2)
+    config = with_agent("compact_vit", batch_size=2)
     with closing(make_env("toy/slide")) as env:
         seconds = sb3_training(env, config, seed_steps=3, steps=4, repeats=2)
     assert seconds.repeats == 2

@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_states() -> None:
 def test_learning_reads_the_cart_position_and_centred_pixels_spread_the_features(
     data: tuple[LabelledStacks, LabelledStacks],
 ) -> None:
-    compact = preset("compact")
+    compact = preset("compact_vit")
     small = replace(compact, encoder=replace(compact.encoder, dim=32, stem_width=16))
     learnt = probe(small, data, updates=60, learning_rate=2e-3)
     untrained = probe(small, data, updates=1, learning_rate=1e-9)

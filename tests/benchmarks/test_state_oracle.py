@@ -12,7 +12,7 @@ from benchmarks.state_oracle import oracle_config, run, summary
 SMALL = {
     "agent.head_width": 16,
     "agent.batch_size": 8,
-    "agent.rewards": "frame",
+    "agent.rewards": "step",
     "training.seed_steps": 20,
     "training.eval_every_frames": 200,
     "training.eval_episodes": 1,
@@ -42,5 +42,5 @@ def test_the_summary_groups_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     state_oracle.main()
     table = summary(file).splitlines()
     assert len(table) == 3
-    assert "agent.rewards=frame" in table[-1]
+    assert "agent.rewards=step" in table[-1]
     assert "| 2 |" in table[-1]

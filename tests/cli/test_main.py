@@ -63,7 +63,7 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) ->
         (["train", "toy/reach", "--preset=tinny"], "did you mean 'tiny'"),
         (["train", "toy/reach", "toy-reach/../reach"], "toy"),
         (["train", "toy/reach", "--agent.discount", "1.5"], "agent.discount is 1.5"),
-        (["train", "toy/reach", "--encoder.dim", "65"], "encoder.dim 65"),
+        (["train", "toy/reach", "--preset", "compact_vit", "--encoder.dim", "65"], "encoder.dim 65"),
         (["train", "toy/reach", "--frames", "0"], "training.frames is 0"),
         (["train", "toy/reach", "--seed", "-1"], "seed -1"),
         (["train", "toy/reach", "--training.device", "abacus"], "abacus"),

@@ -16,7 +16,7 @@ CAUSAL = replace(SMALL, task_attention="causal")
 VARIANTS = [
     CAUSAL,
     replace(CAUSAL, positions="all", pooling="max3_mlp"),
-    replace(preset("compact").encoder, task_attention="causal"),
+    replace(preset("compact_vit").encoder, task_attention="causal"),
 ]
 
 

@@ -13,7 +13,7 @@ from ctrlformer.encoders import Encoder, make_encoder
 from ctrlformer.encoders.conv import CHANGE_SCALE, ConvEncoder
 from ctrlformer.errors import ConfigError
 
-SMALL = replace(preset("conv").encoder, stem_width=8, dim=8, feature_dim=16)
+SMALL = replace(preset("compact").encoder, stem_width=8, dim=8, feature_dim=16)
 
 
 def build(size: int = 32, patch: int = 4, tasks: int = 1) -> Encoder:

@@ -39,7 +39,7 @@ def test_shapes(name: str, tasks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "counts"), [("paper", [196, 98, 49]), ("official", [196, 98, 49]), ("compact", [16, 8, 4])]
+    ("name", "counts"), [("paper", [196, 98, 49]), ("official", [196, 98, 49]), ("compact_vit", [16, 8, 4])]
 )
 def test_tokens_halve_between_stages(name: str, counts: list[int]) -> None:
     encoder = build(preset(name).encoder)
@@ -146,13 +146,13 @@ def test_every_parameter_of_the_encoder_learns() -> None:
 
 
 def test_the_picture_decides_the_features() -> None:
-    encoder = build(preset("compact").encoder)
+    encoder = build(preset("compact_vit").encoder)
     first, second = encoder(pixels(2), 0).policy
     assert not torch.allclose(first, second)
 
 
 def test_normalised_pixels_hide_the_background() -> None:
-    encoder = build(preset("compact").encoder)
+    encoder = build(preset("compact_vit").encoder)
     background = pixels(1).expand(32, -1, -1, -1)
     encoder.observe(background, 0)
     assert encoder.statistics is not None

@@ -203,4 +203,4 @@ def test_contrastive_rows_run_byol_with_its_ema_target(scale: str) -> None:
 
 def test_the_table_says_every_methods_batch() -> None:
     plan = plan_of("same_domain", methods=["drq", "ctrlformer"])
-    assert {method: plan.batch_size(method) for method in plan.methods} == {"drq": 128, "ctrlformer": 256}
+    assert {method: plan.batch_size(method) for method in plan.methods} == {"drq": 128, "ctrlformer": 128}

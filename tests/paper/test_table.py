@@ -91,7 +91,7 @@ class TestScores:
         plan = plan_of("same_domain", "cpu", tasks=[SWINGUP, SPARSE], methods=["ctrlformer"])
         cells = export.cells(plan, list(lines.values()))
         at_100k = dict(zip(cells[0], cells[1], strict=True))
-        assert at_100k["batch"] == "256"
+        assert at_100k["batch"] == "128"
         assert (at_100k["paper"], at_100k["best public"]) == ("759 ± 48", "777 ± 65 drq_planet")
 
 

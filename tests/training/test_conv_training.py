@@ -23,7 +23,7 @@ SMALL = SETTINGS | {
 
 
 def small_conv(*tasks: str) -> Config:
-    return make_config(tasks or ("toy/reach",), "conv", None, 1, SMALL)
+    return make_config(tasks or ("toy/reach",), "compact", None, 1, SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_two_tasks_resume_exactly(tmp_path: Path) -> None:
 
 def test_a_frozen_run_keeps_the_old_task_to_the_last_bit(tmp_path: Path) -> None:
     settings = SMALL | {"transfer.protect": "freeze", "training.final_episodes": 2}
-    run = start(tmp_path / "run", make_config(("toy/reach", "toy/slide"), "conv", None, 1, settings))
+    run = start(tmp_path / "run", make_config(("toy/reach", "toy/slide"), "compact", None, 1, settings))
     rows = [row for row in run.read_evals() if row["task"] == "toy/reach"]
     final, retest = (row["returns"] for row in rows if row["frames"] == rows[-1]["frames"])
     assert final == retest
