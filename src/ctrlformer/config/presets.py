@@ -146,8 +146,8 @@ COMPACT_VIT = replace(
     training=TrainingConfig(frames=100_000, eval_episodes=5, precision="fp32"),
 )
 
-# What learns the paper's tasks best on two CPU cores (docs/results.md): policy tokens read a map of convolutions cell by
-# cell, self-prediction goes beside the critics' loss, and training episodes are cut, which shows more goals and starts.
+# What learns the paper's tasks best on two CPU cores (docs/results.md): policy tokens read a map of convolutions cell
+# by cell, self-prediction goes beside the critics' loss, and cut training episodes show more goals and starts.
 COMPACT = replace(
     COMPACT_VIT,
     preset="compact",
@@ -192,7 +192,9 @@ TINY = replace(
     COMPACT_VIT,
     preset="tiny",
     encoder=replace(COMPACT_VIT.encoder, dim=16, heads=2, stem_width=8, feature_dim=16),
-    agent=replace(COMPACT_VIT.agent, batch_size=16, head_width=32, contrastive=True, projector_hidden=16, projector_dim=8),
+    agent=replace(
+        COMPACT_VIT.agent, batch_size=16, head_width=32, contrastive=True, projector_hidden=16, projector_dim=8
+    ),
     transfer=PAPER.transfer,
     training=TrainingConfig(
         frames=400,
