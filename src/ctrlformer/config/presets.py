@@ -173,9 +173,7 @@ COMPACT = replace(
         head_width=256,
         head_norm=True,
     ),
-    training=replace(
-        COMPACT_VIT.training, seed_steps=250, episode_frames=500, eval_episodes=10, precision="auto"
-    ),
+    training=replace(COMPACT_VIT.training, seed_steps=250, episode_frames=500, eval_episodes=10, precision="auto"),
 )
 
 # The same at the paper's size, for a GPU: its image, width D and batch, and DrQ-v2's rate of updates.
