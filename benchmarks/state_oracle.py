@@ -130,6 +130,7 @@ def oracle_config(
         "encoder.kind": "cnn",  # replaced before it is used
         "encoder.normalise_pixels": False,
         "agent.shift": 0,
+        "agent.past_actions": 0,  # a state tells its speeds
         "agent.q_regularisation": False,
         "agent.contrastive": False,
         "training.precision": "fp32",

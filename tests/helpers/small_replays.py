@@ -56,6 +56,13 @@ class Naive:
         total = sum(discount**k * s.reward for k, s in enumerate(chain))
         return total, 0.0 if chain[-1].terminated else discount ** len(chain), chain[-1].next_stack
 
+    def past(self, i: int, count: int, ahead: int = 0) -> list[float]:
+        """The actions before step `i`, or before what follows it at most `ahead` steps later, newest first."""
+        episode, held = self.steps[i].episode, self.held()
+        end = i + sum(s.episode == episode for s in self.steps[i : i + ahead])
+        known = {j for j in held if self.steps[j].episode == episode}
+        return [float(j) if j in known else 0.0 for j in range(end - 1, end - 1 - count, -1)]
+
 
 class Episode(NamedTuple):
     length: int
@@ -94,7 +101,7 @@ def play(
 
 
 def same(a: Batch, b: Batch) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    return all(x is y or torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def draw(replay: Replay, seed: int = 0) -> Batch:

@@ -29,6 +29,7 @@ def shifts_of(stack: np.ndarray, shift: int) -> list[np.ndarray]:
     n_step=st.integers(1, 4),
     shift=st.integers(0, 3),
     views=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    past=st.integers(0, 3),
     frames_on_device=st.booleans(),
 )
 def test_samples_are_what_a_list_of_stacks_would_give(
@@ -38,6 +39,7 @@ def test_samples_are_what_a_list_of_stacks_would_give(
     n_step: int,
     shift: int,
     views: tuple[int, int],
+    past: int,
     frames_on_device: bool,
 ) -> None:
     replay = Replay(None, capacity, 1, SIZE, frame_stack, frames_on_device=frames_on_device)
@@ -47,9 +49,11 @@ def test_samples_are_what_a_list_of_stacks_would_give(
     assert len(replay) == len(held)
     if not held:
         return
+    v, w = views
     batch = replay.sample(
-        np.random.default_rng(2), 40, n_step=n_step, discount=0.9, shift=shift, views=views[0], next_views=views[1]
+        np.random.default_rng(2), 40, n_step=n_step, discount=0.9, shift=shift, views=v, next_views=w, past=past
     )
+    assert (batch.past is None) == (batch.next_past is None) == (past == 0)
     assert batch.observation.shape == (views[0], 40, SIZE, SIZE, 3 * frame_stack)
     assert batch.next_observation.shape == (views[1], 40, SIZE, SIZE, 3 * frame_stack)
     assert {int(a) for a in batch.action[:, 0]} <= held
@@ -57,6 +61,9 @@ def test_samples_are_what_a_list_of_stacks_would_give(
         reward, discount, next_stack = naive.expected(number, n_step, 0.9)
         assert batch.reward[b] == pytest.approx(reward, rel=1e-5, abs=1e-6)
         assert batch.discount[b] == pytest.approx(discount)
+        if batch.past is not None and batch.next_past is not None:
+            assert batch.past[b].tolist() == naive.past(number, past)
+            assert batch.next_past[b].tolist() == naive.past(number, past, ahead=n_step)
         for shown, stack in (
             (batch.observation[:, b], naive.steps[number].stack),
             (batch.next_observation[:, b], next_stack),
@@ -120,17 +127,18 @@ def test_batches_come_on_the_device_that_learns() -> None:
     frame = np.zeros((SIZE, SIZE, 3), np.uint8)
     replay.begin(frame)
     replay.add(np.zeros(2), 1.0, False, frame)
-    batch = replay.sample(np.random.default_rng(0), 4, views=2, next_views=1)
+    batch = [x for x in replay.sample(np.random.default_rng(0), 4, views=2, next_views=1, past=3) if x is not None]
     assert {x.device.type for x in batch} == {"meta"}
-    assert [tuple(x.shape) for x in batch] == [(2, 4, SIZE, SIZE, 9), (4, 2), (4,), (4,), (1, 4, SIZE, SIZE, 9)]
-    assert [x.dtype for x in batch] == [torch.uint8, torch.float32, torch.float32, torch.float32, torch.uint8]
+    shapes = [(2, 4, SIZE, SIZE, 9), (4, 2), (4,), (4,), (1, 4, SIZE, SIZE, 9), (4, 6), (4, 6)]
+    assert [tuple(x.shape) for x in batch] == shapes
+    assert [x.dtype for x in batch if x.dtype != torch.float32] == [torch.uint8, torch.uint8]
 
 
 def test_a_batch_stays_as_it_was_whatever_is_drawn_or_added_after_it() -> None:
     replay = Replay(None, 20, 1, SIZE)
     play(replay, [Episode(15, False)], np.random.default_rng(0))
     batch = draw(replay, seed=1)
-    before = Batch(*(x.clone() for x in batch))
+    before = Batch(*(x if x is None else x.clone() for x in batch))
     held = [draw(replay, seed) for seed in range(2, 8)]
     play(replay, [Episode(30, False)], np.random.default_rng(1))
     assert same(batch, before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
@@ -30,20 +32,23 @@ def check_size(config: Config) -> None:
 def network_bytes(config: Config) -> int:
     """Of all weights, counted without making them."""
     with torch.device("meta"):
-        shared, heads = _dreamer(config) if config.agent.kind == "dreamer" else _sac(config)
-    return _bytes(shared) + len(config.all_tasks) * _bytes(heads)
+        shared, task = _dreamer(config) if config.agent.kind == "dreamer" else _sac(config)
+    return shared + len(config.all_tasks) * task
 
 
-def _sac(config: Config) -> tuple[nn.Module, nn.Module]:
+def _sac(config: Config) -> tuple[int, int]:
     encoder = make_encoder(config.encoder, config.env)
-    shared = nn.ModuleList([encoder, Contrast(config.agent, encoder.contrastive_dim, encoder.projection)])
-    return shared, TaskHeads(config.agent, encoder.features, 1, encoder.projection)
+    contrast = Contrast(config.agent, encoder.contrastive_dim, encoder.projection)
+    shared = _bytes(encoder.parameters()) + _bytes(contrast.parameters())
+    heads = TaskHeads(config.agent, encoder.features, 1, encoder.projection)
+    return shared, _bytes(heads.parameters()) + _bytes(encoder.add_task())
 
 
-def _dreamer(config: Config) -> tuple[nn.Module, nn.Module]:
+def _dreamer(config: Config) -> tuple[int, int]:
     world = WorldModel(config.dreamer, stored_frame(config).size)
-    return world, DreamerHeads(config.dreamer, world.latent.features, action_dim=1)
+    heads = DreamerHeads(config.dreamer, world.latent.features, action_dim=1)
+    return _bytes(world.parameters()), _bytes(heads.parameters())
 
 
-def _bytes(module: nn.Module) -> int:
-    return sum(p.numel() * p.element_size() for p in module.parameters())
+def _bytes(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(p.numel() * p.element_size() for p in parameters)

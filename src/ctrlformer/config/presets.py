@@ -165,6 +165,7 @@ COMPACT = replace(
         frames_per_update=4,
         actor_every=1,
         target_every=1,
+        past_actions=2,
         critic_tau=0.05,
         target_encoder="online",
         q_regularisation=False,

@@ -181,6 +181,9 @@ class AgentConfig:
     prediction_weight: float = 1.0
     prediction_hidden: int = 256
     """Hidden width of the map from features and action to the prediction."""
+    past_actions: int = 0
+    """Last actions that actor and critics read beside the features: frames tell a speed only up to what the last
+    action has changed of it."""
     shift: int = 4
     """Largest random shift in pixels; 0 turns augmentation off."""
     head_layers: int = 3
@@ -203,7 +206,8 @@ class AgentConfig:
         at_least(1, self, "projector_dim", "projector_hidden", "prediction_hidden")
         at_least(1, self, "head_width")
         at_least(2, self, "head_layers")
-        at_least(0, self, "shift")
+        at_least(0, self, "shift", "past_actions")
+        at_most(64, self, "past_actions")
         at_most(1024, self, "n_step", "updates_per_step", "shift")
         at_most(1 << 20, self, "batch_size")
         at_most(1 << 16, self, "projector_dim", "projector_hidden", "prediction_hidden", "head_width")
@@ -380,6 +384,7 @@ ADDED_LATER = {
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",
+    "config.agent.past_actions",
     "config.training.episode_frames",
     *(
         f"{place}.{name}"

@@ -40,6 +40,11 @@ class Batch(NamedTuple):
     reward: Tensor  # (B,) float32  discounted sum over the steps
     discount: Tensor  # (B,) float32  discount ** steps really summed; 0 where the episode terminated
     next_observation: Tensor  # the same for W shifts of the state after those steps
+    past: Tensor | None = None  # (B, K * A) the last K actions before s, newest first; zeros before the episode
+    next_past: Tensor | None = None  # the same for the state after those steps
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(*(None if x is None else x.to(device, non_blocking=True) for x in self))
 
 
 class Sequences(NamedTuple):
@@ -202,9 +207,10 @@ class Replay:
         shift: int = 4,
         views: int = 2,
         next_views: int = 2,
+        past: int = 0,
     ) -> Batch:
-        """Steps drawn uniformly, each observation shifted by up to `shift` pixels (edges repeated), anew per view.
-        Features are not shifted.
+        """Steps drawn uniformly, each observation shifted by up to `shift` pixels (edges repeated), anew per view, with
+        the `past` actions before it. Features are not shifted.
 
         The sum of `n_step` rewards stops early at the end of the episode, or at the newest step.
         """
@@ -212,9 +218,9 @@ class Replay:
             raise RuntimeError("Replay.sample on an empty replay: add a step first")
         step = rng.integers(self._oldest, self._steps, size=batch_size)  # (B,)
         offset = rng.integers(-shift, shift + 1, size=(views + next_views, batch_size, 2))  # (V + W, B, y and x)
-        return self._batch(step, offset, views, n_step, discount)
+        return self._batch(step, offset, views, n_step, discount, past)
 
-    def newest_episode(self, count: int, discount: float) -> Batch:
+    def newest_episode(self, count: int, discount: float, past: int = 0) -> Batch:
         """At most `count` steps, evenly spaced, of the newest episode, unshifted. Rewards are summed to its end,
         so that all have the same next observation."""
         if not len(self):
@@ -223,10 +229,10 @@ class Replay:
         length = min(len(self), int(self._frame_of[newest] - self._episode_of[newest]) + 1)
         first = self._steps - length
         step = first + np.linspace(0, length - 1, min(count, length)).astype(np.int64)  # (B,)
-        return self._batch(step, np.zeros((2, len(step), 2), np.int64), 1, length, discount)
+        return self._batch(step, np.zeros((2, len(step), 2), np.int64), 1, length, discount, past)
 
     def _batch(
-        self, step: NDArray[np.int64], offset: NDArray[np.int64], views: int, n_step: int, discount: float
+        self, step: NDArray[np.int64], offset: NDArray[np.int64], views: int, n_step: int, discount: float, past: int
     ) -> Batch:
         """The steps, and after `views` of the offsets (V + W, B, 2) the states that follow them."""
         place = step % self._capacity
@@ -239,7 +245,19 @@ class Replay:
             reward=to_device(reward, self._device),
             discount=to_device(bootstrap, self._device),
             next_observation=observations[views:],
+            past=self._past(step, self._episode_of[place], past),
+            next_past=self._past(step + after - self._frame_of[place], self._episode_of[place], past),
         )
+
+    def _past(self, step: NDArray[np.int64], episode: NDArray[np.int64], count: int) -> Tensor | None:
+        """The `count` actions before these steps (B,) of episodes (B,), newest first: (B, count * A). What lies before
+        the episode, or before the oldest step held, is zero."""
+        if not count:
+            return None
+        before = step[:, None] - np.arange(1, count + 1)  # (B, K)
+        place = before % self._capacity
+        known = (before >= self._oldest) & (self._episode_of[place] == episode[:, None])
+        return to_device((self._action[place] * known[..., None]).reshape(len(step), -1), self._device)
 
     def sequences(self, rng: np.random.Generator, batch_size: int, length: int) -> Sequences:
         """Stretches of `length` frames, or of as many as the longest episode held has; every place where one fits is

@@ -11,6 +11,7 @@ import torch
 from ctrlformer.agents.sac.agent import SacAgent
 from ctrlformer.agents.sac.policy import OCTAVES, PinkNoise
 from ctrlformer.config.presets import make_config
+from ctrlformer.replay import Replay
 
 
 def noise(seed: int, action_dim: int = 400) -> PinkNoise:
@@ -65,3 +66,43 @@ def test_policies_explore_with_it_and_mean_actions_have_no_noise() -> None:
     assert memory is not None
     assert memory.shape == (OCTAVES, 2)
     assert changes["pink"] < 0.8 * changes["white"]  # the same spread, in smaller steps
+
+
+def test_a_policy_reads_its_own_last_actions_and_continues_from_its_memory() -> None:
+    """The same picture again and again: only the actions before it can make the answers differ."""
+    agent = SacAgent(make_config(["toy/reach"], "tiny", None, 1, {"agent.past_actions": 2}), seed=1)
+    agent.add_task("toy/reach", 2)
+    size = agent.config.env.image_size
+    still = np.zeros((size, size, 9), np.uint8)
+    policy = agent.policy("toy/reach", explore=False)
+    played = [policy(still) for _ in range(3)]
+    assert len({action.tobytes() for action in played}) == 3
+    assert policy.memory is not None
+    assert np.array_equal(policy.memory.numpy(), np.stack(played[:0:-1]))
+    middle = agent.policy("toy/reach", explore=False, memory=torch.from_numpy(np.stack(played[1::-1])))
+    assert np.array_equal(middle(still), played[2])
+    features = agent.features("toy/reach", still, torch.from_numpy(np.concatenate(played[1::-1]))[None])
+    assert np.array_equal(agent.actor("toy/reach").mean_action(features)[0].detach().numpy(), played[2])
+    with pytest.raises(ValueError, match="memory"):
+        agent.policy("toy/reach", explore=True, memory=torch.zeros(2, 3))
+
+
+def test_actor_and_critics_learn_from_the_actions_before() -> None:
+    """Rewards tell the last action, which no picture shows: critics that read it come nearer than those that do not."""
+    errors = {}
+    for count in (0, 1):
+        overrides = {"agent.past_actions": count, "agent.discount": 0.0, "agent.batch_size": 64, "agent.shift": 0}
+        agent = SacAgent(make_config(["toy/reach"], "tiny", None, 1, overrides), seed=1)
+        agent.add_task("toy/reach", 2)
+        rng, size = np.random.default_rng(0), agent.config.env.image_size
+        replay = Replay(None, 300, 2, size)
+        replay.begin(np.zeros((size, size, 3), np.uint8))
+        before = np.zeros(2, np.float32)
+        for _ in range(300):
+            action = rng.uniform(-1, 1, 2).astype(np.float32)
+            replay.add(action, float(before[0]), False, np.zeros((size, size, 3), np.uint8))
+            before = action
+        errors[count] = float(
+            [agent.update("toy/reach", agent.draw(replay, rng))["critic_loss"] for _ in range(100)][-1]
+        )
+    assert errors[1] < 0.5 * errors[0]

@@ -162,7 +162,8 @@ class SacAgent(Learner[TaskHeads]):
 
     def _gaussian(self, task: str) -> Gaussian:
         index, actor = self._index(task), self._heads(task).actor
-        return lambda observations: actor(self.encoder(observations.to(self.device), index).policy)
+        with_past = self._heads(task).with_past
+        return lambda observations: actor(with_past(self.encoder(observations.to(self.device), index).policy))
 
     def _hold_fixed_tokens(self) -> None:
         for token in self._fixed_tokens:
@@ -176,28 +177,34 @@ class SacAgent(Learner[TaskHeads]):
         return TransferSource(fitting[-1] if fitting and copies else self.tasks[-1], heads=copies)
 
     def policy(self, task: str, explore: bool, memory: Tensor | None = None) -> Policy:
-        """From one observation (H, W, C) to one action (A,): sampled, or the mean. Only pink noise has a memory."""
+        """From one observation (H, W, C) to one action (A,): sampled, or the mean."""
+        count, action_dim = self.settings.past_actions, self._heads(task).action_dim
+        if memory is not None and (memory.ndim != 2 or memory[:count].shape != (count, action_dim)):
+            raise ValueError(f"a policy's memory is {tuple(memory.shape)}: not of {count} times {action_dim} actions")
+        past = torch.zeros(count, action_dim) if memory is None else memory[:count].clone()
+        past = past.to(self.device)
         if not explore:
-            return SacPolicy(self, task)
-        action_dim = self._heads(task).action_dim
+            return SacPolicy(self, task, past)
         if self.settings.exploration == "pink":
-            return SacPolicy(self, task, PinkNoise(self._noise, action_dim, memory))
-        return SacPolicy(self, task, lambda: self._noise(1, action_dim))
+            rest = None if memory is None else memory[count:]
+            return SacPolicy(self, task, past, PinkNoise(self._noise, action_dim, rest))
+        return SacPolicy(self, task, past, lambda: self._noise(1, action_dim))
 
     @torch.no_grad()
-    def features(self, task: str, pixels: NDArray[np.uint8]) -> Tensor:
-        """What the task's policy reads of one observation (H, W, C): (1, F)."""
+    def features(self, task: str, pixels: NDArray[np.uint8], past: Tensor | None = None) -> Tensor:
+        """What the task's policy reads of one observation (H, W, C) after the `past` actions (1, K * A): (1, F)."""
         index = self._index(task)
         with self._protection.weights_of(index):
             tokens: Tokens = self.encoder(self.reader.stack(pixels)[None].to(self.device), index)
-        return tokens.policy
+        return self._heads(task).with_past(tokens.policy, past)
 
     def actor(self, task: str) -> Actor:
         return self._heads(task).actor
 
-    def value(self, task: str, features: Tensor) -> Tensor:
-        """What the task's critics think of its mean action, the lower of the two: (B, F) to (B,)."""
+    def value(self, task: str, features: Tensor, past: Tensor | None = None) -> Tensor:
+        """What the task's critics think of its mean action, the lower of the two: the encoder's (B, F) to (B,)."""
         heads = self._heads(task)
+        features = heads.with_past(features, past)
         return torch.minimum(*heads.critic(features, heads.actor.mean_action(features)))
 
     @torch.no_grad()
@@ -209,7 +216,8 @@ class SacAgent(Learner[TaskHeads]):
         return Outputs(*map(torch.cat, zip(*parts, strict=True)))
 
     def _outputs(self, task: str, observations: Tensor) -> Outputs:
-        features, actor = self._pass(observations, self._index(task)).policy, self._heads(task).actor
+        heads = self._heads(task)
+        features, actor = heads.with_past(self._pass(observations, self._index(task)).policy), heads.actor
         mean, log_std = actor(features)
         return Outputs(actor.project(features), torch.tanh(mean), log_std.exp())
 
@@ -218,15 +226,16 @@ class SacAgent(Learner[TaskHeads]):
         """What tells a training that dies: values against returns, rank of features and dead units in the newest
         episode. Where that was cut by a time limit, the agent's own value goes on."""
         heads, dead = self._heads(task), DeadUnits()
-        shown, action, reward, discount, after = (
-            x.to(self.device) for x in replay.newest_episode(DIAGNOSED_STEPS, self.settings.discount)
-        )
+        s = self.settings
+        batch = replay.newest_episode(DIAGNOSED_STEPS, s.discount, s.past_actions).to(self.device)
         with dead.watch((self.encoder, heads.actor, heads.critic)):
-            features = self.encoder(shown[0], self._index(task)).policy  # (B, F)
-            values = torch.minimum(*heads.critic(features, action))
-            heads.actor(features)
-        last = self.value(task, self.encoder(after[0, :1], self._index(task)).policy)  # (1,)
-        returns = self._in_critics_unit(task, reward) + discount * last
+            features = self.encoder(batch.observation[0], self._index(task)).policy  # (B, F)
+            read = heads.with_past(features, batch.past)
+            values = torch.minimum(*heads.critic(read, batch.action))
+            heads.actor(read)
+        end = self.encoder(batch.next_observation[0, :1], self._index(task)).policy
+        last = self.value(task, end, None if batch.next_past is None else batch.next_past[:1])  # (1,)
+        returns = self._in_critics_unit(task, batch.reward) + batch.discount * last
         return {
             "episode_q": float(values.mean()),
             "monte_carlo": float(returns.mean()),
@@ -247,6 +256,7 @@ class SacAgent(Learner[TaskHeads]):
             shift=s.shift,
             views=views,
             next_views=next_views,
+            past=s.past_actions,
         )
 
     def update(
@@ -260,21 +270,28 @@ class SacAgent(Learner[TaskHeads]):
         warms_up = self._warms_up(task)
         self._protection.prune_at(progress)
         with torch.set_grad_enabled(not warms_up):  # critics alone: no token and no encoder that moves the policy
-            features, action, reward, discount = self._read(task, batch)
-        metrics = self._update_critic(heads, features, action, reward, discount, None if warms_up else rehearsal)
+            batch = batch.to(self.device)
+            reward = self._in_critics_unit(task, batch.reward)
+            features = self._read(task, batch)
+        metrics = self._update_critic(
+            heads, features, batch.action, reward, batch.discount, None if warms_up else rehearsal
+        )
         if self.task_updates[task] % self.settings.actor_every == 0 and not warms_up:
             metrics |= self._update_actor(heads, features.now[0].detach())
         self._count_update(task)
         self._update_targets(task, progress)
         return metrics
 
-    def _read(self, task: str, batch: Batch) -> tuple[Features, Tensor, Tensor, Tensor]:
-        """A batch's features, actions, rewards in the critics' unit, and discounts."""
-        shown, action, reward, discount, next_shown = (x.to(self.device, non_blocking=True) for x in batch)
-        reward = self._in_critics_unit(task, reward)
+    def _read(self, task: str, batch: Batch) -> Features:
+        """A batch's features, with the actions before them."""
         if self._sees_statistics(task):
-            self.encoder.observe(shown[0], self._index(task))
-        return self._encode(task, shown, next_shown), action, reward, discount
+            self.encoder.observe(batch.observation[0], self._index(task))
+        features, with_past = self._encode(task, batch.observation, batch.next_observation), self._heads(task).with_past
+        return features._replace(
+            now=with_past(features.now, batch.past),
+            next_policy=with_past(features.next_policy, batch.next_past),
+            next_value=with_past(features.next_value, batch.next_past),
+        )
 
     def _sees_statistics(self, task: str) -> bool:
         """Whether pixel statistics look at this update's batch: a mean of many batches changes little by one more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ctrlformer.config import AgentConfig
 from ctrlformer.nn.ema import frozen_copy
@@ -16,9 +16,12 @@ class TaskHeads(nn.Module):
     """What belongs to one task alone: actor, critics, target critics, temperature, and if wanted a predictor."""
 
     def __init__(self, config: AgentConfig, features: int, action_dim: int, projection: int | None = None) -> None:
-        """`features` is what the encoder gives; `projection` is the width to which actor and critics project it."""
+        """`features` is what the encoder gives; `projection` is the width to which actor and critics project it, and
+        the last actions with it."""
         super().__init__()
         self.action_dim = action_dim
+        self._past = config.past_actions * action_dim
+        features += self._past
         self.copied = False
         self.learns_temperature = config.learn_temperature
         self.actor = Actor(features, action_dim, config, projection)
@@ -28,6 +31,15 @@ class TaskHeads(nn.Module):
         self.predictor = Predictor(width, action_dim, hidden) if config.prediction else None
         self.log_temperature = nn.Parameter(torch.tensor(config.init_temperature).log())
         self.target_entropy = -float(action_dim) if config.target_entropy is None else config.target_entropy
+
+    def with_past(self, features: Tensor, past: Tensor | None = None) -> Tensor:
+        """Features (..., B, F) and behind them the last actions (B, K * A), zeros where these are not known: what the
+        networks here read. Frames tell a speed only up to what the last action has changed of it."""
+        if not self._past:
+            return features
+        if past is None:
+            past = features.new_zeros(self._past)
+        return torch.cat([features, past.expand(*features.shape[:-1], self._past)], dim=-1)
 
     def copy_from(self, other: TaskHeads) -> None:
         """Start as another task's actor, critics and predictor. The temperature stays new, so the copy explores."""

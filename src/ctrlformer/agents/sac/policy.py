@@ -42,20 +42,26 @@ class PinkNoise:
 
 
 class SacPolicy:
-    """Plays one episode of a task: samples with the noise it is given, or takes the mean action."""
+    """Plays one episode of a task: samples with the noise it is given, or takes the mean action. It remembers its own
+    last actions, `past` (K, A), newest first; there are no others but a run's random first ones."""
 
-    def __init__(self, agent: SacAgent, task: str, noise: Callable[[], Tensor] | None = None) -> None:
-        self._agent, self._task, self._noise = agent, task, noise
+    def __init__(self, agent: SacAgent, task: str, past: Tensor, noise: Callable[[], Tensor] | None = None) -> None:
+        self._agent, self._task, self._past, self._noise = agent, task, past, noise
         self._actor = agent.actor(task)
 
     @property
     def memory(self) -> Tensor | None:
-        return self._noise.memory if isinstance(self._noise, PinkNoise) else None
+        """The last actions, and below them the state of pink noise."""
+        parts = [self._past] if len(self._past) else []
+        if isinstance(self._noise, PinkNoise):
+            parts.append(self._noise.memory)
+        return torch.cat(parts) if parts else None
 
     @torch.no_grad()
     def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        features = self._agent.features(self._task, pixels)  # (1, F)
+        features = self._agent.features(self._task, pixels, self._past.view(1, -1))  # (1, F)
         noise = self._noise
         action = self._actor.sample(features, noise()).action if noise else self._actor.mean_action(features)
+        self._past = torch.cat([action, self._past])[: len(self._past)]
         numbers: NDArray[np.float32] = action[0].cpu().numpy()
         return numbers
