@@ -110,7 +110,8 @@ def _with_attention(config: Config, attention: AttentionLayer) -> Config:
 def agent_with(count: int, config: Config) -> SacAgent:
     """An agent that has learnt `count` tasks, a little of each: its optimisers know them all."""
     agent = SacAgent(config)
-    little = Batch(*(part[:, :LITTLE] if part.ndim > 2 else part[:LITTLE] for part in batch_for(agent) if part is not None))
+    drawn = [part for part in batch_for(agent) if part is not None]
+    little = Batch(*(part[:, :LITTLE] if part.ndim > 2 else part[:LITTLE] for part in drawn))
     for number in range(count):
         agent.add_task(f"task {number}", ACTIONS, TransferConfig() if number else None)
         _updates(agent, agent.tasks[-1], little)()
