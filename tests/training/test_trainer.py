@@ -97,7 +97,7 @@ def stop_and_resume(folder: Path, stop: SignalAt, error: type[BaseException] = K
         {"agent__update_every": 3},
         {"agent__frames_per_update": 3},
         {"agent__exploration": "pink"},
-        {"agent__exploration": "pink", "agent__past_actions": 2},
+        {"agent__exploration": "pink", "agent__past_actions": 2, "agent__head_updates": 2},
         {"training__precision": "bf16"},
         {"training__threads": 2},  # encoder passes in two shards
         {"training__episode_frames": 20},  # the second episode is open

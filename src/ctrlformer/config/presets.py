@@ -166,6 +166,7 @@ COMPACT = replace(
         actor_every=1,
         target_every=1,
         past_actions=2,
+        head_updates=2,
         critic_tau=0.05,
         target_encoder="online",
         q_regularisation=False,

@@ -181,6 +181,9 @@ class AgentConfig:
     prediction_weight: float = 1.0
     prediction_hidden: int = 256
     """Hidden width of the map from features and action to the prediction."""
+    head_updates: int = 0
+    """How often actor and critics learn from a batch again, at as many later updates, from the features that it had:
+    heads want more updates than the encoder, and theirs cost little."""
     past_actions: int = 0
     """Last actions that actor and critics read beside the features: frames tell a speed only up to what the last
     action has changed of it."""
@@ -206,8 +209,8 @@ class AgentConfig:
         at_least(1, self, "projector_dim", "projector_hidden", "prediction_hidden")
         at_least(1, self, "head_width")
         at_least(2, self, "head_layers")
-        at_least(0, self, "shift", "past_actions")
-        at_most(64, self, "past_actions")
+        at_least(0, self, "shift", "past_actions", "head_updates")
+        at_most(64, self, "past_actions", "head_updates")
         at_most(1024, self, "n_step", "updates_per_step", "shift")
         at_most(1 << 20, self, "batch_size")
         at_most(1 << 16, self, "projector_dim", "projector_hidden", "prediction_hidden", "head_width")
@@ -384,6 +387,7 @@ ADDED_LATER = {
     "config.agent.prediction",
     "config.agent.prediction_weight",
     "config.agent.prediction_hidden",
+    "config.agent.head_updates",
     "config.agent.past_actions",
     "config.training.episode_frames",
     *(

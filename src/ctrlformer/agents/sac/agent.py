@@ -7,7 +7,7 @@ the views of s', and BYOL's on one view of s. The actor reuses the critic pass's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from ctrlformer.agents.sac.diagnostics import DeadUnits, effective_rank
 from ctrlformer.agents.sac.heads import Contrast, TaskHeads
 from ctrlformer.agents.sac.policy import PinkNoise, SacPolicy
 from ctrlformer.agents.sac.protection import Gaussian, Protection
+from ctrlformer.agents.sac.recent import HeadBatch, RecentBatches
 from ctrlformer.config import Config, TransferConfig
 from ctrlformer.encoders import Encoder, Tokens, make_encoder, make_frame_reader
 from ctrlformer.encoders.sharded import ShardedPass
@@ -36,6 +37,7 @@ from ctrlformer.replay.rehearsal import Outputs, Rehearsal, RehearsalBuffer
 from ctrlformer.system.device import choose_precision
 
 DIAGNOSED_STEPS = 128  # of an episode
+RECENT = "recent"  # group of a checkpoint
 STATISTICS_SETTLED, STATISTICS_EVERY = 512, 8  # updates: at first all of a task's batches, then every 8th
 
 _Pass = Callable[[Tensor, int], Tokens]  # an encoder's forward pass
@@ -74,6 +76,7 @@ class SacAgent(Learner[TaskHeads]):
         self._byol_pass = self._fast(self.byol_encoder, compiled) if self._ema_contrast else self._pass
         self._transfer: TransferConfig | None = None  # of the stage under way; none in the first
         self._fixed_tokens: list[nn.Parameter] = []
+        self._recent: dict[str, RecentBatches] = {}  # of the tasks being learned
         self._protection = Protection(self.encoder, config.transfer)
         self._make_optimisers()
 
@@ -150,6 +153,7 @@ class SacAgent(Learner[TaskHeads]):
     def _begin_transfer(self, transfer: TransferConfig) -> None:
         """Slow down or freeze what the encoder has learned; a new token, added after this, learns at full rate."""
         self._transfer, self._warmup_updates = transfer, transfer.warmup_updates
+        self._recent.clear()
         self.encoder.requires_grad_(not self._frozen)
         self._hold_fixed_tokens()
         scale = self.settings.encoder_lr_scale * transfer.encoder_lr_scale
@@ -280,7 +284,21 @@ class SacAgent(Learner[TaskHeads]):
             metrics |= self._update_actor(heads, features.now[0].detach())
         self._count_update(task)
         self._update_targets(task, progress)
+        if self.settings.head_updates and not warms_up:
+            now, (_, next_policy, next_value, *_) = features.now[0].detach(), features
+            read = HeadBatch(now, next_policy, next_value, batch.action, reward, batch.discount)
+            self._update_heads(heads, self._recent.setdefault(task, RecentBatches(self.settings.head_updates)), read)
         return metrics
+
+    def _update_heads(self, heads: TaskHeads, recent: RecentBatches, newest: HeadBatch) -> None:
+        """Actor and critics once more from every recent batch; the newest one's turn comes with the next updates."""
+        for batch in recent:
+            target = self._td_target(heads, batch.next_policy, batch.next_value, batch.reward, batch.discount)  # (B,)
+            q1, q2 = heads.critic(batch.now, batch.action)
+            self.critic_optimiser.step(losses.critic_loss(q1[None], q2[None], target), self.settings.gradient_clip)
+            self._update_actor(heads, batch.now)
+            ema_update(heads.target_critic, heads.critic, self.settings.critic_tau)
+        recent.add(newest)
 
     def _read(self, task: str, batch: Batch) -> Features:
         """A batch's features, with the actions before them."""
@@ -334,7 +352,7 @@ class SacAgent(Learner[TaskHeads]):
         rehearsal: Rehearsal | None,
     ) -> dict[str, Tensor]:
         """Critics, encoder and contrastive heads together: the paper's total loss, in equal parts."""
-        target = self._td_target(heads, features, reward, discount)  # (B,)
+        target = self._td_target(heads, features.next_policy, features.next_value, reward, discount)  # (B,)
         views = len(features.now)
         q1, q2 = heads.critic(features.now.flatten(0, 1), action.repeat(views, 1))
         q1, q2 = _by_view(q1, len(reward)), _by_view(q2, len(reward))  # (V, B)
@@ -369,10 +387,12 @@ class SacAgent(Learner[TaskHeads]):
         return metrics
 
     @torch.no_grad()
-    def _td_target(self, heads: TaskHeads, features: Features, reward: Tensor, discount: Tensor) -> Tensor:
-        policy = features.next_policy.flatten(0, 1)
+    def _td_target(
+        self, heads: TaskHeads, next_policy: Tensor, next_value: Tensor, reward: Tensor, discount: Tensor
+    ) -> Tensor:
+        policy = next_policy.flatten(0, 1)
         chosen = heads.actor.sample(policy, self._noise(len(policy), heads.action_dim))
-        q1, q2 = heads.target_critic(features.next_value.flatten(0, 1), chosen.action)
+        q1, q2 = heads.target_critic(next_value.flatten(0, 1), chosen.action)
         value = losses.soft_value(q1, q2, chosen.log_prob, heads.log_temperature.exp())
         return losses.td_target(reward, discount, _by_view(value, len(reward)))
 
@@ -470,6 +490,24 @@ class SacAgent(Learner[TaskHeads]):
     @property
     def _optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
         return self.critic_optimiser, self.actor_optimiser, self.temperature_optimiser
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        recent = {
+            f"{self._index(task)}.{name}": part
+            for task, held in self._recent.items()
+            for name, part in held.tensors().items()
+        }
+        return super().tensors() | ({RECENT: recent} if recent else {})
+
+    def load_tensors(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
+        super().load_tensors(saved)
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, part in saved.get(RECENT, {}).items():
+            number, _, field = name.partition(".")
+            parts.setdefault(self.tasks[int(number)], {})[field] = part
+        for task, fields in parts.items():
+            self._recent[task] = RecentBatches(self.settings.head_updates)
+            self._recent[task].load_tensors(fields, self.device)
 
     @property
     def _modules(self) -> dict[str, nn.Module]:
