@@ -30,7 +30,8 @@ def trials(path: Path) -> str:
         seeds = ", ".join(str(one["seed"]) for one in group)
         lines.append([group[0]["task"], "; ".join(differs) or "as below", seeds, scores])
     same = "; ".join(f"{name} {value}" for name, value in shared.items() if name != "task")
-    return markdown([["task", "setting", "seeds", "score at frames"], *sorted(lines)]) + f"\n\n{ALIKE}{same}."
+    table = markdown([["task", "setting", "seeds", "score at frames"], *sorted(lines)])
+    return f"{table}\n\n{ALIKE}{same}." if same else table
 
 
 def offline(path: Path, task: str, parts: list[str]) -> str:
