@@ -106,3 +106,15 @@ def test_actor_and_critics_learn_from_the_actions_before() -> None:
             [agent.update("toy/reach", agent.draw(replay, rng))["critic_loss"] for _ in range(100)][-1]
         )
     assert errors[1] < 0.5 * errors[0]
+
+
+@pytest.mark.parametrize("kind", ["ctrlformer", "cnn"])
+def test_outputs_of_tasks_with_other_actions_can_be_compared(kind: str) -> None:
+    """The actions before belong to the heads: as many features of an observation, however many actions a task has."""
+    overrides = {"agent.past_actions": 2, "encoder.kind": kind, "encoder.normalise_pixels": False}
+    agent = SacAgent(make_config(["a", "b"], "tiny", None, 1, overrides), seed=1)
+    agent.add_task("a", 1)
+    agent.add_task("b", 3)
+    size = agent.config.env.image_size
+    shapes = [agent.outputs(task, torch.zeros(4, size, size, 9, dtype=torch.uint8)).features.shape for task in "ab"]
+    assert shapes[0] == shapes[1]

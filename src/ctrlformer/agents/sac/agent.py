@@ -221,9 +221,11 @@ class SacAgent(Learner[TaskHeads]):
 
     def _outputs(self, task: str, observations: Tensor) -> Outputs:
         heads = self._heads(task)
-        features, actor = heads.with_past(self._pass(observations, self._index(task)).policy), heads.actor
-        mean, log_std = actor(features)
-        return Outputs(actor.project(features), torch.tanh(mean), log_std.exp())
+        features = self._pass(observations, self._index(task)).policy
+        read = heads.with_past(features)  # an observation by itself has no past
+        mean, log_std = heads.actor(read)
+        projected = features if self.encoder.projection is None else heads.actor.project(read)
+        return Outputs(projected, torch.tanh(mean), log_std.exp())
 
     @torch.no_grad()
     def diagnose(self, task: str, replay: Replay) -> dict[str, float]:
