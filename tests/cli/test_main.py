@@ -98,7 +98,7 @@ def test_wandb_without_its_package_is_one_line(capsys: pytest.CaptureFixture[str
     [
         (["train", "toy/reach", "--agent.discuont", "0.9"], "--agent.discount"),
         (["train", "toy/reach", "--agent.discount", "high"], "'high'"),
-        (["train", "toy/reach", "--encoder.kind", "rnn"], "'ctrlformer', 'conv'"),
+        (["train", "toy/reach", "--encoder.kind", "rnn"], "'ctrlformer', 'places'"),
         (["eval"], "RUN"),
         (["tasks", "extra"], "extra"),
     ],

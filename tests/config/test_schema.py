@@ -61,7 +61,7 @@ def edited(path: str, value: Any) -> str:
         ("agent.batch_size", True, r"agent\.batch_size: expected int"),
         ("agent.batch_size", 0, r"agent\.batch_size is 0"),
         ("agent.learning_rate", -1.0, r"agent\.learning_rate is -1\.0"),
-        ("encoder.kind", "rnn", "not one of ctrlformer, conv, cnn"),
+        ("encoder.kind", "rnn", "not one of ctrlformer, places, conv, cnn"),
         ("encoder.heads", 5, "not a multiple"),
         ("encoder", [], "expected an object"),
         ("tasks", "cartpole", "expected a list"),

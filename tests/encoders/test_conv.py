@@ -10,7 +10,6 @@ import torch
 from ctrlformer.config import EnvConfig
 from ctrlformer.config.presets import preset
 from ctrlformer.encoders import Encoder, make_encoder
-from ctrlformer.encoders.conv import CHANGE_SCALE, ConvEncoder
 from ctrlformer.errors import ConfigError
 
 SMALL = replace(preset("compact").encoder, stem_width=8, dim=8, feature_dim=16)
@@ -68,12 +67,3 @@ def test_bf16_rounds_only() -> None:
     rounded = encoder(pixels(), 0).policy
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(rounded, exact, atol=0.1, rtol=0.1)
-
-
-def test_the_stem_reads_the_newest_frame_and_its_changes() -> None:
-    encoder = build()
-    assert isinstance(encoder, ConvEncoder)
-    oldest, middle, newest = torch.randn(3, 2, 3, 32, 32, generator=torch.Generator().manual_seed(2))
-    changes = [CHANGE_SCALE * (newest - middle), CHANGE_SCALE * (middle - oldest)]
-    expected = encoder.stem(torch.cat([newest, *changes], 1))
-    torch.testing.assert_close(encoder._patches(torch.cat([oldest, middle, newest], 1)), expected, atol=1e-4, rtol=1e-4)

@@ -30,7 +30,7 @@ def agent_of(encoder: str) -> SacAgent:
     return agent
 
 
-@pytest.mark.parametrize("kind", ["ctrlformer", "conv", "cnn"])
+@pytest.mark.parametrize("kind", ["ctrlformer", "places", "conv", "cnn"])
 def test_maps_of_an_agent_trained_in_bf16_are_those_in_fp32(kind: str) -> None:
     agent = agent_of(kind)
     observations = np.random.default_rng(0).integers(0, 256, (2, 84, 84, 9), dtype=np.uint8)
@@ -40,7 +40,7 @@ def test_maps_of_an_agent_trained_in_bf16_are_those_in_fp32(kind: str) -> None:
     assert agent.encoder.bf16
 
 
-@pytest.mark.parametrize("kind", ["ctrlformer", "conv", "cnn"])
+@pytest.mark.parametrize("kind", ["ctrlformer", "places", "conv", "cnn"])
 def test_maps_of_many_observations_are_those_of_each(kind: str) -> None:
     agent = agent_of(kind)
     observations = np.random.default_rng(0).integers(0, 256, (35, 84, 84, 9), dtype=np.uint8)

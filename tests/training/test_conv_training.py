@@ -1,4 +1,4 @@
-"""Preset conv through the one training program: resuming to the bit, task after task."""
+"""Presets with convolutions through the one training program: resuming to the bit, task after task."""
 
 from __future__ import annotations
 
@@ -48,9 +48,18 @@ def test_two_tasks_resume_exactly(tmp_path: Path) -> None:
     assert_same(outcome(launch.resume(tmp_path / "run")), outcome(whole))
 
 
-def test_a_frozen_run_keeps_the_old_task_to_the_last_bit(tmp_path: Path) -> None:
+def test_preset_places_resumes_exactly(tmp_path: Path) -> None:
+    config = make_config(("toy/reach",), "places", None, 1, SMALL)
+    whole = start(tmp_path / "whole", config)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "run", config, SignalAt(step=13))
+    assert_same(outcome(launch.resume(tmp_path / "run")), outcome(whole))
+
+
+@pytest.mark.parametrize("preset", ["compact", "places"])
+def test_a_frozen_run_keeps_the_old_task_to_the_last_bit(preset: str, tmp_path: Path) -> None:
     settings = SMALL | {"transfer.protect": "freeze", "training.final_episodes": 2}
-    run = start(tmp_path / "run", make_config(("toy/reach", "toy/slide"), "compact", None, 1, settings))
+    run = start(tmp_path / "run", make_config(("toy/reach", "toy/slide"), preset, None, 1, settings))
     rows = [row for row in run.read_evals() if row["task"] == "toy/reach"]
     final, retest = (row["returns"] for row in rows if row["frames"] == rows[-1]["frames"])
     assert final == retest

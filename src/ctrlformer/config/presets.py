@@ -178,7 +178,16 @@ COMPACT = replace(
     training=replace(COMPACT_VIT.training, seed_steps=250, episode_frames=500, eval_episodes=10, precision="auto"),
 )
 
-# The same at the paper's size, for a GPU: its image, width D and batch, and DrQ-v2's rate of updates.
+# A candidate for `compact`: policy tokens read positions, which tell more of goals that were not seen
+# (docs/results.md); an update takes about 1.5 times as long.
+PLACES = replace(
+    COMPACT,
+    preset="places",
+    encoder=replace(COMPACT.encoder, kind="places", stem_width=16, dim=32),
+    agent=replace(COMPACT.agent, encoder_lr_scale=3.0),
+)
+
+# `compact` at the paper's size, for a GPU: its image, width D and batch, and DrQ-v2's rate of updates.
 GPU = replace(
     COMPACT,
     preset="gpu",
@@ -209,7 +218,10 @@ TINY = replace(
     ),
 )
 
-_ALL = (COMPACT, COMPACT_VIT, GPU, PAPER, OFFICIAL, DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY)
+_ALL = (
+    *(COMPACT, PLACES, COMPACT_VIT, GPU, PAPER, OFFICIAL),
+    *(DRQ, DRQ_CONTRASTIVE, RESNET50_SAC, DREAMER, DREAMER_COMPACT, TINY),
+)
 PRESETS = {config.preset: config for config in _ALL}
 
 

@@ -51,10 +51,11 @@ class EnvConfig:
 class EncoderConfig:
     """From stacked frames to one policy token per task and one contrastive token."""
 
-    kind: Literal["ctrlformer", "conv", "cnn", "resnet50"] = "ctrlformer"
-    """ctrlformer: the paper's pyramid Vision Transformer; conv: strided convolutions to a small map, of which a
-    policy token reads every cell by weights of its own; cnn: DrQ's four convolutions; resnet50: one trained layer on
-    what a frozen ImageNet ResNet-50 makes of each frame."""
+    kind: Literal["ctrlformer", "places", "conv", "cnn", "resnet50"] = "ctrlformer"
+    """ctrlformer: the paper's pyramid Vision Transformer; places: convolutions to a fine and a coarse map, in which a
+    policy token finds the positions of what it looks for; conv: strided convolutions to a small map, of which a policy
+    token reads every cell by weights of its own; cnn: DrQ's four convolutions; resnet50: one trained layer on what a
+    frozen ImageNet ResNet-50 makes of each frame."""
     stem: Literal["patch", "conv"] = "patch"
     """patch: one linear map per patch (the paper); conv: strided convolutions after it, down to 6x6 or less."""
     patch_size: int = 6
@@ -79,9 +80,11 @@ class EncoderConfig:
     position_scale: float = 0.02
     """Standard deviation of positions and tokens at the start."""
     feature_dim: int = 50
-    """Width of a policy token's output, which actor and critics read; with cnn, of their own projections."""
+    """Width of a policy token's output, which actor and critics read; with cnn, of their own projections; with places a
+    quarter of it is the number of queries to each map."""
     feature_tanh: bool = True
-    """Whether the output passes through tanh; with cnn and conv it always does."""
+    """Whether the output passes through tanh; with cnn and conv it always does, with places it never
+    does."""
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False

@@ -10,6 +10,7 @@ from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.encoders.conv import ConvEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import FrameReader, PictureReader, ResNetReader
+from ctrlformer.encoders.places import PlacesEncoder
 from ctrlformer.encoders.resnet import ResNetEncoder, resnet_features
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "CtrlFormerEncoder",
     "Encoder",
     "FrameReader",
+    "PlacesEncoder",
     "ResNetEncoder",
     "Tokens",
     "make_encoder",
@@ -30,7 +32,7 @@ def make_encoder(config: EncoderConfig, env: EnvConfig) -> Encoder:
     if config.kind == "resnet50":
         return ResNetEncoder(config, (env.frame_stack, resnet_features(config.resnet_width)))
     shape = (env.image_size, env.image_size, 3 * env.frame_stack)
-    kinds = {"cnn": CnnEncoder, "conv": ConvEncoder, "ctrlformer": CtrlFormerEncoder}
+    kinds = {"cnn": CnnEncoder, "conv": ConvEncoder, "ctrlformer": CtrlFormerEncoder, "places": PlacesEncoder}
     return kinds[config.kind](config, shape)
 
 

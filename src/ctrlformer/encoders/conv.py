@@ -7,17 +7,14 @@ every cell told it sooner in an offline measurement, and is cheaper on a CPU (do
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ctrlformer.config import EncoderConfig
 from ctrlformer.encoders.contract import Encoder, Tokens
 from ctrlformer.errors import ConfigError
+from ctrlformer.nn.change_stem import ChangeStem
 from ctrlformer.nn.heads import feature_projection
 from ctrlformer.nn.transformer import channels_last, initialise
-
-COLOURS = 3
-CHANGE_SCALE = 4.0  # of 1, 2, 4 and 8, the least with which speeds are told early (results/search/readings.jsonl)
 
 
 class ConvEncoder(Encoder):
@@ -31,7 +28,7 @@ class ConvEncoder(Encoder):
         if min(height, width) < 2 * patch:
             raise ConfigError(f"encoder.kind conv needs env.image_size of two patches or more: {2 * patch} at least")
         overlap = patch // 4  # with the patches on each side
-        self.stem = nn.Conv2d(channels, stem, patch + 2 * overlap, stride=patch, padding=overlap)
+        self.stem = ChangeStem(channels, stem, patch + 2 * overlap, stride=patch, padding=overlap)
         self.convolutions = nn.Sequential(
             nn.ReLU(),
             nn.Conv2d(stem, dim, 3, stride=2, padding=1),
@@ -42,8 +39,6 @@ class ConvEncoder(Encoder):
         initialise(self, config.init)
         for part in (self.stem, self.convolutions):
             channels_last(part)
-        self.register_buffer("changes", newest_and_changes(channels // COLOURS), persistent=False)
-        self.changes: Tensor
         self.policy_tokens = nn.ModuleList()
         self.features = config.feature_dim
         rows, columns = ((size // patch - 1) // 2 + 1 for size in (height, width))
@@ -60,32 +55,9 @@ class ConvEncoder(Encoder):
 
     def encode(self, observation: Tensor, task: int) -> Tokens:
         pixels = self.without_background(observation, task).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
-        cells = self.convolutions(self._patches(pixels, self.pixel_scale(task))).flatten(1)  # (B, dim * h * w)
+        cells = self.convolutions(self.stem(pixels, self.pixel_scale(task))).flatten(1)  # (B, dim * h * w)
         token = self.policy_tokens[task]
         assert isinstance(token, nn.Sequential)
         x = token[0](cells)  # (B, F)
         with torch.autocast(x.device.type, enabled=False):
             return Tokens(token[1:](x.float()), cells)
-
-    def _patches(self, pixels: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-        """The stem, of the newest frame and the changes from frame to frame, all times `scale`.
-
-        Raw frames differ so little that speeds are learned late. Mixing and scaling the stem's weights instead of the
-        pixels gives the same sums without a pass over the batch.
-        """
-        weight = torch.einsum("ocij,dc->odij", self.stem.weight, self.changes * scale)
-        weight = weight.contiguous(memory_format=torch.channels_last)
-        return F.conv2d(pixels, weight, self.stem.bias, self.stem.stride, self.stem.padding)
-
-
-def newest_and_changes(frames: int) -> Tensor:
-    """The matrix (C, C) from stacked frames, oldest first, to the newest one and the scaled changes, newest first.
-
-    >>> newest_and_changes(2)[:, 0].tolist()
-    [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
-    """
-    mix = torch.zeros(frames, frames)
-    mix[-1, 0] = 1.0
-    for change in range(1, frames):
-        mix[-change, change], mix[-change - 1, change] = CHANGE_SCALE, -CHANGE_SCALE
-    return torch.kron(mix, torch.eye(COLOURS))

@@ -1,4 +1,5 @@
-"""Where an agent's encoder looks, whatever its kind: rollout for the transformer, Grad-CAM for convolutions."""
+"""Where an agent's encoder looks, whatever its kind: rollout for the transformer, the queries' attention for places,
+Grad-CAM for other convolutions."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,12 +18,14 @@ from ctrlformer.encoders.cnn import CnnEncoder
 from ctrlformer.encoders.conv import ConvEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import ResNetReader
+from ctrlformer.encoders.places import PlacesEncoder
 from ctrlformer.errors import NonFiniteError
 from ctrlformer.explain.attention_rollout import learning, rollout_map, to_picture
 from ctrlformer.replay.stack_kernel import CHANNELS
 
 METHODS = {
     "ctrlformer": "attention rollout",
+    "places": "attention of queries",
     "cnn": "Grad-CAM",
     "conv": "Grad-CAM",
     "resnet50": "Grad-CAM",
@@ -54,6 +58,8 @@ def _maps(agent: SacAgent, task: str, observations: NDArray[np.uint8]) -> Tensor
     size = observations.shape[1:3]
     if isinstance(encoder, CtrlFormerEncoder):
         return rollout_map(encoder, torch.from_numpy(observations).to(agent.device), index)
+    if isinstance(encoder, PlacesEncoder):
+        return to_picture(_places_map(agent, encoder, torch.from_numpy(observations).to(agent.device), index), size)
     if isinstance(encoder, CnnEncoder | ConvEncoder):
         return to_picture(_cnn_cam(agent, encoder, torch.from_numpy(observations).to(agent.device), index), size)
     return to_picture(_resnet_cam(agent, observations, index), size)
@@ -85,6 +91,25 @@ def _cnn_cam(agent: SacAgent, encoder: CnnEncoder | ConvEncoder, pixels: Tensor,
     finally:
         handle.remove()
     return cam(found[0].detach(), gradient)
+
+
+def _places_map(agent: SacAgent, encoder: PlacesEncoder, pixels: Tensor, task: int) -> Tensor:
+    """Every query's attention to the cells, by how much the value of the mean action depends on the position that the
+    query found: (B, 1, h, w)."""
+    with torch.no_grad():
+        fine, coarse = encoder.maps(pixels, task)
+        positions = encoder.encode(pixels, task).policy
+    positions.requires_grad_(True)
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(agent.value(agent.tasks[task], positions).sum(), positions)
+    fine_x, fine_y, coarse_x, coarse_y = gradient.chunk(4, dim=1)  # (B, K) each
+    token = encoder.policy_tokens[task]
+    found = []
+    for cells, queries, x, y in ((fine, token.fine, fine_x, fine_y), (coarse, token.coarse, coarse_x, coarse_y)):
+        attention = queries(cells.permute(0, 2, 3, 1)).flatten(1, 2).softmax(1).detach()  # (B, N, K)
+        seen = attention @ torch.hypot(x, y)[..., None]  # (B, N, 1)
+        found.append(F.interpolate(seen.view(-1, 1, *cells.shape[2:]), fine.shape[2:]))
+    return found[0] + found[1]
 
 
 def _resnet_cam(agent: SacAgent, observations: NDArray[np.uint8], task: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ctrlformer.agents import SacAgent
-from ctrlformer.encoders import ConvEncoder, CtrlFormerEncoder
+from ctrlformer.encoders import ConvEncoder, CtrlFormerEncoder, PlacesEncoder
 from ctrlformer.errors import NonFiniteError
 from ctrlformer.replay.rehearsal import RehearsalBuffer
 
@@ -21,16 +21,16 @@ class Similarity(NamedTuple):
 
 def token_similarity(agent: SacAgent) -> Similarity | None:
     """Of the learned tokens that go into the encoder; none where tasks share everything but their heads."""
-    if not isinstance(agent.encoder, CtrlFormerEncoder | ConvEncoder):
+    if not isinstance(agent.encoder, CtrlFormerEncoder | ConvEncoder | PlacesEncoder):
         return None
     tokens = torch.stack([_weights(token) for token in agent.encoder.policy_tokens])  # (K, D)
     return Similarity("learned policy tokens, before any picture is seen", list(agent.tasks), cosines(tokens))
 
 
 def _weights(token: Tensor | nn.Module) -> Tensor:
-    """Conv's tokens are linear maps, with norms after them that say nothing of the task."""
-    weights = token if isinstance(token, Tensor) else next(token.parameters())
-    return weights.detach().flatten()
+    """A token's matrices: conv has norms after them that say nothing of the task."""
+    matrices = [token] if isinstance(token, Tensor) else [part for part in token.parameters() if part.ndim > 1]
+    return torch.cat([matrix.detach().flatten() for matrix in matrices])
 
 
 def output_similarity(agent: SacAgent, buffers: list[RehearsalBuffer]) -> Similarity:

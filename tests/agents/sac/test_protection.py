@@ -23,6 +23,7 @@ TINY = preset("tiny")
 B, SIZE = 4, 36
 ENCODERS: dict[str, Any] = {
     "ctrlformer": {"task_attention": "causal"},
+    "places": {"kind": "places", "patch_size": 4, "dim": 8},
     "conv": {"kind": "conv", "patch_size": 4, "dim": 8},
     "cnn": {"kind": "cnn"},
 }

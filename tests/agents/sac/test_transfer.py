@@ -425,7 +425,7 @@ def test_without_a_source_all_is_new() -> None:
     assert bool((encoder["statistics.mean"][2] == 127.5).all())
 
 
-@pytest.mark.parametrize("encoder", ["ctrlformer", "conv", "cnn"])
+@pytest.mark.parametrize("encoder", ["ctrlformer", "places", "conv", "cnn"])
 def test_in_the_warm_up_critics_learn_alone_at_a_rising_rate(encoder: Any) -> None:
     config = replace(TINY, encoder=replace(TINY.encoder, kind=encoder))
     agent = two_tasks(TransferConfig(heads="copy", warmup_updates=3), config, actor_every=1, late_learning_rate=None)
