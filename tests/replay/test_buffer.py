@@ -89,6 +89,23 @@ def test_sampling_is_uniform_over_steps_and_shifts_and_views_differ() -> None:
     assert np.abs(joint - expected).max() < 5 * np.sqrt(expected)
 
 
+@pytest.mark.parametrize("same_shift", [True, False])
+def test_the_next_observation_is_shifted_as_the_one_before_if_told_so(same_shift: bool) -> None:
+    """Where nothing moves, both then look alike."""
+    replay = Replay(None, 20, 1, SIZE)
+    still = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+    replay.begin(still)
+    for _ in range(10):
+        replay.add(np.zeros(1, np.float32), 0.0, False, still)
+    for views, next_views in ((1, 1), (2, 1), (2, 2)):
+        batch = replay.sample(
+            np.random.default_rng(1), 50, shift=2, views=views, next_views=next_views, same_shift=same_shift
+        )
+        assert batch.next_observation.shape[0] == next_views
+        assert torch.equal(batch.observation[:next_views], batch.next_observation) == same_shift
+    assert len(np.unique(batch.observation.reshape(100, -1).numpy(), axis=0)) > 10
+
+
 def test_the_generator_alone_decides() -> None:
     replay = Replay(None, 50, 1, SIZE)
     play(replay, [Episode(40, False)], np.random.default_rng(0))

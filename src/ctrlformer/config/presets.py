@@ -184,7 +184,7 @@ PLACES = replace(
     COMPACT,
     preset="places",
     encoder=replace(COMPACT.encoder, kind="places", stem_width=16, dim=32),
-    agent=replace(COMPACT.agent, encoder_lr_scale=3.0),
+    agent=replace(COMPACT.agent, encoder_lr_scale=3.0, same_shift=True),
 )
 
 # `compact` at the paper's size, for a GPU: its image, width D and batch, and DrQ-v2's rate of updates.

@@ -192,6 +192,9 @@ class AgentConfig:
     action has changed of it."""
     shift: int = 4
     """Largest random shift in pixels; 0 turns augmentation off."""
+    same_shift: bool = False
+    """Shift the next observation as the one before, not by itself: what stands still is then seen at the same place in
+    both, and what moves can be predicted."""
     head_layers: int = 3
     """Linear layers in actor and critics."""
     head_width: int = 1024
@@ -392,6 +395,7 @@ ADDED_LATER = {
     "config.agent.prediction_hidden",
     "config.agent.head_updates",
     "config.agent.past_actions",
+    "config.agent.same_shift",
     "config.training.episode_frames",
     *(
         f"{place}.{name}"

@@ -207,17 +207,22 @@ class Replay:
         shift: int = 4,
         views: int = 2,
         next_views: int = 2,
+        same_shift: bool = False,
         past: int = 0,
     ) -> Batch:
         """Steps drawn uniformly, each observation shifted by up to `shift` pixels (edges repeated), anew per view, with
-        the `past` actions before it. Features are not shifted.
+        the `past` actions before it. With `same_shift` the views of s' are shifted as those of s. Features are not
+        shifted.
 
         The sum of `n_step` rewards stops early at the end of the episode, or at the newest step.
         """
         if not len(self):
             raise RuntimeError("Replay.sample on an empty replay: add a step first")
         step = rng.integers(self._oldest, self._steps, size=batch_size)  # (B,)
-        offset = rng.integers(-shift, shift + 1, size=(views + next_views, batch_size, 2))  # (V + W, B, y and x)
+        drawn = views if same_shift else views + next_views
+        offset = rng.integers(-shift, shift + 1, size=(drawn, batch_size, 2))  # (V or V + W, B, y and x)
+        if same_shift:
+            offset = np.concatenate([offset, offset[:next_views]])  # (V + W, B, y and x)
         return self._batch(step, offset, views, n_step, discount, past)
 
     def newest_episode(self, count: int, discount: float, past: int = 0) -> Batch:

@@ -262,6 +262,7 @@ class SacAgent(Learner[TaskHeads]):
             shift=s.shift,
             views=views,
             next_views=next_views,
+            same_shift=s.same_shift,
             past=s.past_actions,
         )
 
