@@ -30,7 +30,7 @@ from torch import Tensor
 from benchmarks.state_oracle import StateAgent, StateEnv, collect, oracle_config, setting, show, updates_due
 from ctrlformer.agents import SacAgent
 from ctrlformer.config import Config, differences
-from ctrlformer.config.presets import make_config
+from ctrlformer.config.presets import make_config, overridden
 from ctrlformer.envs.tasks import action_repeat
 from ctrlformer.errors import ConfigError, CtrlFormerError
 from ctrlformer.replay import Batch, Replay
@@ -44,6 +44,7 @@ COMPETENCES = ("random", "half", "trained")
 HELD_OUT = 0.4  # of the episodes of each competence
 EVERY = 12  # steps between two scored ones: neighbours tell the same
 RIDGE = 0.1
+RETURNS_ONLY = {"agent.past_actions": 0, "agent.head_updates": 0}  # both would read the return that is in an action
 TAIL = 20  # last steps whose mean reward is taken to go on after an episode's end
 
 
@@ -153,6 +154,7 @@ class _ReturnsAgent(SacAgent):
 
 def score(data: Episodes, config: Config, episodes: int | None, updates: Sequence[int]) -> list[dict[str, Any]]:
     """Train on at most so many episodes of each competence; a row of figures after each of these numbers of updates."""
+    config = overridden(config, RETURNS_ONLY)
     train, test = data.split(episodes)
     returns = _discounted(data.rewards / action_repeat(data.task), config.agent.discount)
     torch.manual_seed(config.seed)
