@@ -18,7 +18,7 @@ from ctrlformer.encoders.cnn import CnnEncoder
 from ctrlformer.encoders.conv import ConvEncoder
 from ctrlformer.encoders.ctrlformer import CtrlFormerEncoder
 from ctrlformer.encoders.frames import ResNetReader
-from ctrlformer.encoders.places import PlacesEncoder
+from ctrlformer.encoders.places import PlacesEncoder, PolicyToken
 from ctrlformer.errors import NonFiniteError
 from ctrlformer.explain.attention_rollout import learning, rollout_map, to_picture
 from ctrlformer.replay.stack_kernel import CHANNELS
@@ -103,8 +103,8 @@ def _places_map(agent: SacAgent, encoder: PlacesEncoder, pixels: Tensor, task: i
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(agent.value(agent.tasks[task], positions).sum(), positions)
     fine_x, fine_y, coarse_x, coarse_y = gradient.chunk(4, dim=1)  # (B, K) each
-    token = encoder.policy_tokens[task]
-    found = []
+    token, found = encoder.policy_tokens[task], []
+    assert isinstance(token, PolicyToken)
     for cells, queries, x, y in ((fine, token.fine, fine_x, fine_y), (coarse, token.coarse, coarse_x, coarse_y)):
         attention = queries(cells.permute(0, 2, 3, 1)).flatten(1, 2).softmax(1).detach()  # (B, N, K)
         seen = attention @ torch.hypot(x, y)[..., None]  # (B, N, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,8 +14,8 @@ class ChangeStem(nn.Conv2d):
     """A convolution of the newest frame and the changes between frames. Raw frames differ so little that speeds are
     learned late."""
 
-    def __init__(self, channels: int, *shape: int, **options: Any) -> None:
-        super().__init__(channels, *shape, **options)
+    def __init__(self, channels: int, width: int, size: int, stride: int, padding: int) -> None:
+        super().__init__(channels, width, size, stride, padding)
         self.register_buffer("changes", newest_and_changes(channels // COLOURS), persistent=False)
         self.changes: Tensor
 

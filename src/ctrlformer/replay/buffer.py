@@ -44,7 +44,10 @@ class Batch(NamedTuple):
     next_past: Tensor | None = None  # the same for the state after those steps
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(*(None if x is None else x.to(device, non_blocking=True) for x in self))
+        moved: dict[str, Any] = {
+            name: None if part is None else part.to(device, non_blocking=True) for name, part in self._asdict().items()
+        }
+        return Batch(**moved)
 
 
 class Sequences(NamedTuple):
