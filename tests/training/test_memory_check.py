@@ -18,7 +18,7 @@ from ctrlformer.training.memory_check import batch_bytes, check_memory, remember
 CPU = torch.device("cpu")
 
 
-def config(preset: str = "compact", *tasks: str, **changes: Any) -> Config:
+def config(preset: str = "compact_vit", *tasks: str, **changes: Any) -> Config:
     settings = {name.replace("__", "."): value for name, value in changes.items()}
     return make_config(tasks or ("cartpole_swingup",), preset, None, 1, settings)
 
@@ -50,11 +50,13 @@ def test_batches_are_as_large_as_those_drawn(preset: str) -> None:
     from ctrlformer.agents import make_agent
 
     wanted = config(preset, agent__batch_size=3)
-    replay = Replay(None, 10, 1)
-    replay.begin(np.zeros((84, 84, 3), np.uint8))
-    replay.add(np.zeros(1, np.float32), 0.0, False, np.zeros((84, 84, 3), np.uint8))
+    picture = np.zeros((wanted.env.image_size, wanted.env.image_size, 3), np.uint8)
+    replay = Replay(None, 10, 1, wanted.env.image_size)
+    replay.begin(picture)
+    replay.add(np.zeros(1, np.float32), 0.0, False, picture)
     batch = make_agent(wanted).draw(replay, np.random.default_rng(0))
-    assert batch_bytes(wanted) == 2 * (batch.observation.nbytes + batch.next_observation.nbytes)
+    updates = 2 if preset == "compact" else 1  # a step: one every 4 frames, and 8 frames a step
+    assert batch_bytes(wanted) == 2 * updates * (batch.observation.nbytes + batch.next_observation.nbytes)
 
 
 def test_what_fits_is_let_in_and_what_does_not_is_refused_with_size_and_setting(
@@ -75,7 +77,7 @@ def test_what_fits_is_let_in_and_what_does_not_is_refused_with_size_and_setting(
 
 
 def test_tasks_learnt_together_need_their_replays_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_after_the_other = config("compact", "cartpole_swingup", "cartpole_balance")
+    one_after_the_other = config("compact_vit", "cartpole_swingup", "cartpole_balance")
     has(ring_bytes(12_500, 1) + batch_bytes(one_after_the_other), monkeypatch)
     check(one_after_the_other)
     with pytest.raises(ConfigError, match=r"--training.replay-capacity"):
