@@ -179,7 +179,7 @@ COMPACT = replace(
 )
 
 # A candidate for `compact`: policy tokens read positions, which tell more of goals that were not seen
-# (docs/results.md); an update takes about 1.5 times as long.
+# (docs/results.md); an update takes about 1.8 times as long.
 PLACES = replace(
     COMPACT,
     preset="places",
