@@ -83,8 +83,7 @@ class EncoderConfig:
     """Width of a policy token's output, which actor and critics read; with cnn, of their own projections; with places a
     quarter of it is the number of queries to each map."""
     feature_tanh: bool = True
-    """Whether the output passes through tanh; with cnn and conv it always does, with places it never
-    does."""
+    """Whether the output passes through tanh; always with cnn and conv, never with places."""
     scale_pixels: bool = True
     """Divide pixels by 255."""
     normalise_pixels: bool = False
